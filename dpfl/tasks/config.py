@@ -177,8 +177,9 @@ class TextConfig(Settings):
     )
     vocabulary_text: str | None = setting(
         None,
-        'Public text; the vocabulary is made of its most frequent words. A text file, JSON Lines, '
-        'a Parquet file, or directories of public repositories, whose commit messages are read.',
+        'Public text; the vocabulary is made of its most frequent words. A text file, a file with '
+        'a column text, as for --task=user_text, or directories of public repositories, whose '
+        'commit messages are read.',
         **_OF_TEXT,
     )
     vocabulary: str | None = setting(

@@ -24,7 +24,6 @@ import os
 import pathlib
 import sqlite3
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -35,9 +34,7 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, DataError
 from dpfl.tasks.config import DataConfig
 
 _BLOCK = 1 << 20
-_ATTEMPTS = 5
 _TIMEOUT = 60  # Seconds without a byte.
-_FAILURES = (OSError, http.client.HTTPException)
 
 _COLUMNS = {
     'client_metadata': {'client_id', 'split_name'},
@@ -100,9 +97,7 @@ def refuse(config: DataConfig, task: str) -> None:
             raise ArgumentError(name, NOT_SHOWN, f'task={task} makes its own data')
 
 
-def fetch_lzma(
-    url: str, path: str | os.PathLike[str], sha256: str | None = None, pause: float = 2.0
-) -> pathlib.Path:
+def fetch_lzma(url: str, path: str | os.PathLike[str], sha256: str | None = None) -> pathlib.Path:
     """Downloads and unpacks an LZMA or XZ file. Does nothing if the unpacked file exists.
 
     Progress is shown on standard error.
@@ -111,7 +106,6 @@ def fetch_lzma(
       url: URL of the compressed file.
       path: path of the unpacked file.
       sha256: SHA-256 of the compressed file, in hexadecimal.
-      pause: seconds before the second attempt; doubled before each further attempt.
 
     Returns:
       The path of the unpacked file.
@@ -127,7 +121,7 @@ def fetch_lzma(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not packed.exists():
-            _download(url, packed, sha256, pause)
+            _download(url, packed, sha256)
         _unpack(packed, path)
     except OSError as error:
         raise DataError(f'{error.filename or path}: {error.strerror or error}') from None
@@ -135,27 +129,22 @@ def fetch_lzma(
     return path
 
 
-def _download(url: str, packed: pathlib.Path, sha256: str | None, pause: float) -> None:
+def _download(url: str, packed: pathlib.Path, sha256: str | None) -> None:
     partial = packed.with_name(packed.name + '.partial')
-    headers = {}
-    for attempt in range(_ATTEMPTS):
-        try:
-            headers = _append(url, partial)
-            break
-        except _FAILURES as error:
-            answered = isinstance(error, urllib.error.HTTPError)
-            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
-                raise DataError(f'{url}: the server says {_reason(error)}') from None
-            if isinstance(error, OSError) and not answered and error.filename is not None:
-                raise  # An error of the disk, not of the network.
-            unreachable = isinstance(error, urllib.error.URLError) and not answered
-            if attempt + 1 == _ATTEMPTS or (attempt == 0 and unreachable):
-                received = partial.stat().st_size if partial.exists() else 0
-                raise DataError(
-                    f'{url}: cannot be downloaded ({_reason(error)}); {received} bytes are kept, '
-                    'the next attempt continues after them'
-                ) from None
-            time.sleep(pause * 2**attempt)
+    try:
+        headers = _append(url, partial)
+    except urllib.error.HTTPError as error:
+        raise DataError(f'{url}: the server says {error.code} {error.reason}') from None
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # An error of the disk, not of the network.
+        reason = getattr(error, 'reason', None) or getattr(error, 'strerror', None) or error
+        shown = ' '.join(str(reason).split()) or type(error).__name__
+        received = partial.stat().st_size if partial.exists() else 0
+        raise DataError(
+            f'{url}: cannot be downloaded ({shown}); {received} bytes are kept, the next attempt '
+            'continues after them'
+        ) from None
     _verify(url, partial, headers, sha256)
     os.replace(partial, packed)
     with contextlib.suppress(FileNotFoundError):
@@ -260,13 +249,6 @@ def _unpack(packed: pathlib.Path, path: pathlib.Path) -> None:
         partial.unlink()
         raise DataError(f'{packed}: cannot be unpacked ({error})') from None
     os.replace(partial, path)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f'{error.code} {error.reason}'
-    reason = getattr(error, 'reason', None) or getattr(error, 'strerror', None) or error
-    return ' '.join(str(reason).split()) or type(error).__name__
 
 
 class ClientFile:

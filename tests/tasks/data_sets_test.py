@@ -86,7 +86,7 @@ class _Server:
 
 def _fetch(server, path, sha256=None):
     with server.running() as url:
-        return data_sets.fetch_lzma(url, path, sha256, pause=0.01)
+        return data_sets.fetch_lzma(url, path, sha256)
 
 
 def _refused(server, path, message, *sha256):
@@ -115,11 +115,11 @@ def test_a_file_is_downloaded_once(path):
 
 def test_what_has_arrived_is_kept_for_the_next_call(path):
     server = _Server(cut=10)
-    _refused(server, path, 'cannot be downloaded .*; 50 bytes are kept')
-    assert (path.parent / 'data.sqlite.lzma.partial').read_bytes() == _PACKED[:50]
+    _refused(server, path, 'cannot be downloaded .*; 10 bytes are kept')
+    assert (path.parent / 'data.sqlite.lzma.partial').read_bytes() == _PACKED[:10]
     server.cut = None
     _fetch(server, path)
-    assert server.requests[-1] == 'bytes=50-'
+    assert server.requests[-1] == 'bytes=10-'
     assert path.read_bytes() == _WHOLE
     assert _names(path) == ['data.sqlite']
 
@@ -162,21 +162,19 @@ def test_a_file_that_cannot_be_unpacked_is_not_there(content, path):
     assert 'data.sqlite.partial' not in _names(path)
 
 
-@pytest.mark.parametrize('status, attempts', [(404, 1), (503, 5)])
-def test_what_the_server_refuses(status, attempts, path):
-    server = _Server(status=status)
-    _refused(server, path, f'{status} ')
-    assert len(server.requests) == attempts
+@pytest.mark.parametrize('status', [404, 503])
+def test_what_the_server_refuses(status, path):
+    _refused(_Server(status=status), path, f'{status} ')
 
 
 @pytest.mark.parametrize('url', ['http://127.0.0.1:1/x', 'nonsense', 'http://[', 'file:///nowhere'])
 def test_a_url_that_leads_nowhere_is_one_line(url, path):
     with pytest.raises(DataError) as caught:
-        data_sets.fetch_lzma(url, path, pause=0)
+        data_sets.fetch_lzma(url, path)
     assert '\n' not in str(caught.value) and url in str(caught.value)
 
 
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / 'file').touch()
     with pytest.raises(DataError, match=r'file: (File exists|Not a directory)'):
-        data_sets.fetch_lzma('http://127.0.0.1:1/x', tmp_path / 'file' / 'a', pause=0)
+        data_sets.fetch_lzma('http://127.0.0.1:1/x', tmp_path / 'file' / 'a')

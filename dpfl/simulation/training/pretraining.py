@@ -34,9 +34,9 @@ class PretrainConfig(Settings):
 
     public_text: str | None = setting(
         None,
-        'File of any size with public text: UTF-8 text, or JSON Lines (.jsonl) with a key "text", '
-        'either of which may be compressed (.gz), or Parquet with a column "text"; or directories '
-        'of public repositories, comma-separated. By default synthetic text.',
+        'File of any size with public text: UTF-8 text, or JSON Lines, CSV or Parquet with a '
+        'column "text"; or directories of public repositories, comma-separated. By default '
+        'synthetic text.',
     )
     max_sentences: int | None = setting(
         None, 'Use only the first so many sentences of the text; by default all.', minimum=1

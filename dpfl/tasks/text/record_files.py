@@ -33,6 +33,8 @@ _READER = (
 )
 # After the key of a pair in JSON; a string may have it too.
 _KEY_ENDS = re.compile(r'"[ \t\r\n]*:')
+# Why a record without a client's key is malformed.
+NO_CLIENT = 'no client id'
 # Line for a text that is not valid UTF-8; the line is not valid either.
 _NOT_UTF8 = b'\xff\n'
 
@@ -164,9 +166,8 @@ def parquet_rows(
         yield from json_lines(lines, 'client', 'text')
 
 
-JSON_LINES = ('.jsonl', '.ndjson', '.json')
 FORMATS: dict[str, tuple[str, Callable[..., Iterator[Record | BadRecord]]]] = {
-    **dict.fromkeys(JSON_LINES, ('jsonl', json_lines)),
+    **dict.fromkeys(('.jsonl', '.ndjson', '.json'), ('jsonl', json_lines)),
     '.csv': ('csv', csv_rows),
     **dict.fromkeys(_parquet.SUFFIXES, ('parquet', parquet_rows)),
 }
@@ -233,7 +234,7 @@ def _client_key(value: Any) -> str:
     elif isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
     if value is None or value == '':
-        raise MalformedError('no client id')
+        raise MalformedError(NO_CLIENT)
     raise MalformedError('client id is neither a string nor a number')
 
 

@@ -41,8 +41,6 @@ _WARNING = (
 # Two token ids are one int64.
 _BITS = 32
 _MASK = (1 << _BITS) - 1
-# N-grams that are collected before they are counted: 32 MB.
-_COLLECTED = 1 << 22
 # Words that are counted for a run at most: more would change no line in a plot.
 MOST_WORDS = 300_000
 
@@ -201,50 +199,6 @@ class TextStatistics:
         return int(np.argmax(enough)) if enough.any() else None
 
 
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """How often each n-gram occurs. Text is read in parts and not kept.
-
-    Attributes:
-      keys: the n-grams that occur, int64, increasing; `pairs` or others.
-      counts: how often each occurs, int64, at least 1.
-    """
-
-    keys: np.ndarray
-    counts: np.ndarray
-
-    @classmethod
-    def of(cls, parts: Iterable[np.ndarray]) -> 'Counts':
-        """Counts n-grams, int64 [n-grams] in each part."""
-        total = cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        collected: list[np.ndarray] = []
-        size = 0
-        for keys in parts:
-            collected.append(keys)
-            size += keys.size
-            # Parts grow with the counts, so that each n-gram is merged few times.
-            if size >= max(_COLLECTED, total.keys.size):
-                total, size = total._with(collected), 0
-                collected.clear()
-        return total._with(collected)
-
-    def _with(self, collected: list[np.ndarray]) -> 'Counts':
-        if not collected:
-            return self
-        return self + Counts(*np.unique(np.concatenate(collected), return_counts=True))
-
-    def __add__(self, other: 'Counts') -> 'Counts':
-        """The counts of both texts together."""
-        if not self.keys.size:
-            return other
-        keys = np.concatenate([self.keys, other.keys])
-        order = np.argsort(keys, kind='stable')  # Fast: both parts are sorted.
-        keys = keys[order]
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        counts = np.concatenate([self.counts, other.counts])[order]
-        return Counts(keys[first], np.add.reduceat(counts, first))
-
-
 def pairs(tokens: np.ndarray) -> np.ndarray:
     """The targets of sentences, which are all tokens but padding, with the token before each.
 
@@ -274,10 +228,11 @@ class Predictors:
     next: np.ndarray
 
     @classmethod
-    def of(cls, counts: Counts) -> 'Predictors | None':
-        """The predictors of counted pairs; None if they have no word of the vocabulary."""
-        is_word = counts.keys & _MASK >= NUM_SPECIAL_TOKENS
-        keys, occurrences = counts.keys[is_word], counts.counts[is_word]
+    def of(cls, parts: Sequence[np.ndarray]) -> 'Predictors | None':
+        """The predictors of `pairs`; None if they have no word of the vocabulary."""
+        keys = np.concatenate([np.zeros(0, np.int64), *parts])
+        is_word = keys & _MASK >= NUM_SPECIAL_TOKENS
+        keys, occurrences = np.unique(keys[is_word], return_counts=True)
         if not keys.size:
             return None
         # By token before, then by count, the most frequent first; the order of words is kept.
@@ -336,10 +291,10 @@ def baselines(clients: Sequence[np.ndarray], others: Iterable[np.ndarray]) -> di
             if num_words >= MOST_WORDS:
                 break
 
-    counted = Counts.of(pairs_of_others())
+    counted = list(pairs_of_others())
     total: collections.Counter[str] = collections.Counter()
     for half in (0, 1):
-        predictors = Predictors.of(counted + Counts.of(map(pairs, clients[1 - half :: 2])))
+        predictors = Predictors.of([*counted, *map(pairs, clients[1 - half :: 2])])
         if predictors is not None and clients[half::2]:
             total += predictors.measure(np.concatenate(clients[half::2]))
     if not total['unigram'] + total['bigram']:

@@ -10,12 +10,11 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import gzip
 import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -379,7 +378,7 @@ def load(
 
 
 def _is_of_clients(config: TextTaskConfig | TaskConfig, opened: OpenedText) -> bool:
-    """Whether public text is the text of the clients: by any path, or as a copy, packed or not."""
+    """Whether public text is the text of the clients: by any path, or as a copy."""
     given = config.text.vocabulary_text
     if not given:
         return False
@@ -391,8 +390,7 @@ def _is_of_clients(config: TextTaskConfig | TaskConfig, opened: OpenedText) -> b
             known = [entry['heads'] for entry in opened.description['repositories']]
             return any([*of.heads] in known for of in git_log.find_repositories(given))
         with _files.open_regular(given) as file:
-            text: Any = gzip.GzipFile(fileobj=file) if given.lower().endswith('.gz') else file
-            digest = hashlib.file_digest(text, 'sha256').hexdigest()
+            digest = hashlib.file_digest(cast(Any, file), 'sha256').hexdigest()
         return digest == opened.fingerprints.get('data')
     return False
 

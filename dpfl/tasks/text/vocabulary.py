@@ -4,29 +4,24 @@ A vocabulary is published with the model. Reading it from a file or counting it 
 no privacy. A vocabulary counted on the clients' text reveals something about them, and the
 guarantee of a run does not cover it. `before_training` finds one that the guarantee does cover.
 
-Public text may have any size: it is read line by line, never as a whole. A file is plain text, or
-JSON Lines (`.jsonl`, `.ndjson`, `.json`) with a text in each object; either may be compressed by
-gzip (`.gz` at the end of the name). Files are UTF-8, with or without a byte order mark. A Parquet
-file has a column of texts. In place of a file there may be comma-separated directories of git
-repositories, whose commit messages are the text.
+Public text may have any size: it is read line by line, never as a whole. A file is plain text,
+UTF-8 with or without a byte order mark, or has a column `text` in a format of `record_files`. In
+place of a file there may be comma-separated directories of git repositories, whose commit messages
+are the text.
 """
 
 import collections
-import contextlib
 import dataclasses
 import functools
-import gzip
 import hashlib
 import io
-import json
 import os
 import pathlib
 import string
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
 
-from dpfl import _files, _json, _parquet, _validate, errors
+from dpfl import _files, _validate, errors
 from dpfl.tasks.text import git_log, record_files, tokenization
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
@@ -169,28 +164,24 @@ def _most_frequent(counts: Mapping[str, int], size: int) -> Vocabulary:
     return Vocabulary(tuple(word for word, _ in ranked[:size]))
 
 
-def _read_lines(
-    name: str, path: str | os.PathLike[str], most: int = _LINE
-) -> Iterator[tuple[int, str]]:
+def _read_lines(name: str, path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Line numbers, from 1, and lines of a file. Long lines come in parts.
 
     Args:
       name: the argument that errors name.
-      path: a UTF-8 file; compressed if its name ends in `.gz`.
-      most: characters of the longest part.
+      path: a UTF-8 file.
 
     Raises:
       ArgumentError: if the file cannot be read, or is not UTF-8 text.
     """
     number = 0
     try:
-        with contextlib.ExitStack() as stack:
-            raw: Any = stack.enter_context(_files.open_regular(path))
-            if pathlib.Path(path).name.lower().endswith('.gz'):
-                raw = stack.enter_context(gzip.GzipFile(fileobj=raw))
-            file = stack.enter_context(io.TextIOWrapper(raw, encoding='utf-8-sig'))
+        with (
+            _files.open_regular(path) as raw,
+            io.TextIOWrapper(cast(Any, raw), encoding='utf-8-sig') as file,
+        ):
             ended = True
-            while line := file.readline(most):
+            while line := file.readline(_LINE):
                 number += ended
                 ended = line.endswith('\n')
                 yield number, line
@@ -198,85 +189,53 @@ def _read_lines(
         raise errors.ArgumentError(
             name, path, f'must be UTF-8 text (after line {number})'
         ) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise errors.ArgumentError(
-            name, path, f'must be a whole gzip file (after line {number})'
-        ) from None
     except OSError as error:
         raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
 
 
-def public_texts(
-    name: str, path: str | os.PathLike[str], text_column: str = 'text'
-) -> Iterator[str]:
-    """The texts of a file, its lines or those of its objects or rows; or of repositories.
+def public_texts(name: str, path: str | os.PathLike[str]) -> Iterator[str]:
+    """The texts of a file, its lines or those of its records; or of repositories.
 
     Args:
       name: the argument that errors name.
       path: of the file, or comma-separated directories of repositories.
-      text_column: the key of the text in JSON objects, or its column in a Parquet file.
 
     Raises:
-      ArgumentError: if the file cannot be read, or a line or row has no text; or if a repository
-        cannot be read.
+      ArgumentError: if the file cannot be read, or a record has no text; or if a repository cannot
+        be read.
     """
-    stem = pathlib.Path(path).name.lower().removesuffix('.gz')
+    suffix = pathlib.Path(path).suffix.lower()
     if os.path.isdir(os.fspath(path).split(',')[0]):
         with errors.renaming(data_path=name):
             yield from git_log.prose_of_commits(os.fspath(path))
-    elif stem.endswith(_parquet.SUFFIXES):
-        yield from _of_parquet(name, path, text_column)
-    elif stem.endswith(record_files.JSON_LINES):
-        yield from _of_json_lines(name, path, text_column)
-    elif stem.endswith(('.csv', '.tsv')):
-        allowed = 'must be text, JSON Lines or Parquet: in CSV and TSV, ids would be words'
-        raise errors.ArgumentError(name, path, allowed)
+    elif suffix in record_files.FORMATS:
+        yield from _of_records(name, path, record_files.FORMATS[suffix][1])
+    elif suffix == '.tsv':
+        raise errors.ArgumentError(name, path, 'must not be TSV: its ids would be words')
     else:
         yield from (line for _, line in _read_lines(name, path))
 
 
-def public_sentences(
-    name: str, path: str | os.PathLike[str], text_column: str = 'text'
-) -> Iterator[list[str]]:
+def public_sentences(name: str, path: str | os.PathLike[str]) -> Iterator[list[str]]:
     """The sentences of a file, lists of words; as `public_texts`."""
-    for text in public_texts(name, path, text_column):
+    for text in public_texts(name, path):
         yield from tokenization.sentences(text)
 
 
-def _of_json_lines(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
-    for number, line in _read_lines(name, path, record_files.MAX_BYTES):
-        if not line.strip():
-            continue
-        try:
-            value: Any = _json.loads(line)
-        except ValueError:
-            value = None
-        text = value.get(text_column) if isinstance(value, dict) else None
-        if not isinstance(text, str):
-            raise errors.ArgumentError(
-                name, path, f'line {number} must be a JSON object with a text {text_column!r}'
-            )
-        yield text
-
-
-def _of_parquet(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
+def _of_records(
+    name: str, path: str | os.PathLike[str], scan: Callable[..., Iterator[Any]]
+) -> Iterator[str]:
+    """The texts of records, which serve as clients, too."""
     try:
-        with (
-            _files.open_regular(path) as file,
-            record_files.parquet_as_json(file, text_column, text_column) as rows,
-        ):
-            for number, line in enumerate(rows, 1):
-                try:
-                    text = json.loads(line)['text']
-                except ValueError:
-                    text = None
-                if not isinstance(text, str):
-                    raise ValueError(f'row {number} must have a text {text_column!r}')
-                yield text
+        with _files.open_regular(path) as file:
+            for record in scan(file, 'text', 'text'):
+                if isinstance(record, record_files.Record):
+                    yield record.text
+                elif record.reason != record_files.NO_CLIENT:  # The text is empty.
+                    raise ValueError(f'line {record.line}: {record.reason}')
     except OSError as error:
         raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
     except errors.ArgumentError:
-        allowed = f'must have a column {text_column!r} of text'
-        raise errors.ArgumentError(name, path, allowed) from None
+        raise errors.ArgumentError(name, path, "must have a column 'text' of text") from None
     except ValueError as error:
         raise errors.ArgumentError(name, path, str(error)) from None

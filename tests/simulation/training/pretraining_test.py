@@ -1,7 +1,6 @@
 """Pre-training on files: what is read, what is held out, and the curve."""
 
 import csv
-import gzip
 
 import numpy as np
 import pytest
@@ -32,13 +31,6 @@ def _run(text, path, **changes):
 def _tokens(text):
     _, sentences = pretraining._public(_CONFIG.with_values({'public_text': str(text)}))
     return np.concatenate(list(sentences()))
-
-
-def test_a_compressed_file_is_the_same_text(text, tmp_path):
-    packed = tmp_path / 'a.jsonl.gz'
-    packed.write_bytes(gzip.compress(text.read_bytes()))
-    assert len(_tokens(text)) == 240
-    np.testing.assert_array_equal(_tokens(packed), _tokens(text))
 
 
 @pytest.mark.standard

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl.tasks.text import text_statistics
-from dpfl.tasks.text.text_statistics import Counts, Coverage, Predictors, pairs
+from dpfl.tasks.text.text_statistics import Coverage, Predictors, pairs
 from dpfl.tasks.text.vocabulary import Vocabulary
 
 _PAD, _BOS, _EOS, _OOV = range(4)
@@ -12,7 +12,7 @@ _PAD, _BOS, _EOS, _OOV = range(4)
 
 def test_hits_of_words_and_pairs():
     counted = np.array([[_BOS, 4, 5, 6, _EOS], [_BOS, 4, 5, 4, _PAD], [_BOS, 6, _OOV, 5, _PAD]])
-    counts = Predictors.of(Counts.of([pairs(counted)]))
+    counts = Predictors.of([pairs(counted)])
     # 4 and 5 are three each, and 4 is the first. After BOS mostly 4; after 4 always 5; after 5
     # 6 and 4 once each, so 4; after OOV 5.
     assert counts.best == 4
@@ -56,15 +56,6 @@ def test_a_client_is_not_predicted_from_its_own_text():
     assert known['unigram'] == known['bigram'] == pytest.approx(2 / 3)
     assert _accuracies(same) == _accuracies([], same * 3) == {}
     assert _accuracies(same, same)['unigram'] == pytest.approx(2 / 3)
-
-
-def test_counts_are_merged_in_parts(monkeypatch):
-    monkeypatch.setattr(text_statistics, '_COLLECTED', 10)
-    keys = np.random.default_rng(1).integers(1 << 62, size=60)[np.r_[:60, :20, 5:10]]
-    counts = Counts.of(np.split(keys, 17))
-    expected, numbers = np.unique(keys, return_counts=True)
-    assert counts.keys.tolist() == expected.tolist()
-    assert counts.counts.tolist() == numbers.tolist()
 
 
 def test_the_largest_token_id_fits():
