@@ -33,14 +33,7 @@ def batches(
 
     Returns:
       Batches of arrays by the same names; none if there are no examples.
-
-    Raises:
-      ValueError: if a number is not a positive integer.
     """
-    _validate.integer('batch_size', batch_size, minimum=1)
-    _validate.integer('epochs', epochs, minimum=1)
-    if max_batches is not None:
-        _validate.integer('max_batches', max_batches, minimum=1)
     length = len(next(iter(examples.values())))
     parts = [slice(first, first + batch_size) for first in range(0, length, batch_size)]
     one_pass = [
@@ -66,8 +59,7 @@ def client_batches(
     """
     limit = None
     if max_batches is not None:
-        _validate.integer('batch_size', batch_size, minimum=1)
-        limit = batch_size * _validate.integer('max_batches', max_batches, minimum=1)
+        limit = batch_size * max_batches
     return batches(examples(client, limit), batch_size, epochs, max_batches)
 
 
@@ -75,7 +67,6 @@ def dataset(examples: Examples, batch_size: int) -> Any:
     """One pass over examples as a `tf.data.Dataset` of batches."""
     import tensorflow as tf
 
-    _validate.integer('batch_size', batch_size, minimum=1)
     return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(examples)).batch(batch_size)
 
 

@@ -51,20 +51,12 @@ class ClassifierSizes:
       channels: number of output channels of each convolution.
       hidden: number of units of the hidden layer.
       pools: convolutions have stride 1 and are followed by 2 x 2 max pooling, instead of stride 2.
-
-    Raises:
-      ValueError: if a size is not a positive integer.
     """
 
     kernel: int
     channels: tuple[int, ...]
     hidden: int
     pools: bool = False
-
-    def __post_init__(self):
-        for name in ('kernel', 'channels', 'hidden'):
-            for value in np.ravel(getattr(self, name)).tolist():
-                _validate.integer(name, value, minimum=1)
 
     def weight_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the weights: kernel and bias of each layer in turn."""
@@ -217,12 +209,9 @@ def train_centrally(
       The trained weights, float32. On one machine they are a pure function of the arguments.
 
     Raises:
-      ValueError: if there are no examples, or a number is outside its range.
+      ValueError: if there are no examples.
     """
-    _validate.integer('steps', steps, minimum=1)
-    _validate.integer('batch_size', batch_size, minimum=1)
     _validate.integer('number of examples', len(labels), minimum=1)
-    _validate.number('learning_rate', learning_rate, above=0)
     rng = _random.generator('image.training', _random.check_seed('seed', seed))
 
     def decay(step: Any) -> tf.Tensor:

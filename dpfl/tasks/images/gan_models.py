@@ -91,9 +91,6 @@ class GanSizes:
       generator_channels: g1, g2, g3.
       discriminator_channels: d1, d2.
       discriminator_hidden: number of units of the layer before the score.
-
-    Raises:
-      ValueError: if a size is not a positive integer.
     """
 
     input_size: int
@@ -101,11 +98,6 @@ class GanSizes:
     generator_channels: tuple[int, int, int]
     discriminator_channels: tuple[int, int]
     discriminator_hidden: int
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            for value in np.ravel(getattr(self, field.name)).tolist():
-                _validate.integer(field.name, value, minimum=1)
 
     def generator_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the generator's weights: kernel and bias of each layer in turn."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _random, _validate, errors
+from dpfl import _random
 from dpfl.tasks import federated_task
 from dpfl.tasks.config import IMAGE_FAULTS
 
@@ -164,22 +164,11 @@ class Faults:
       names: names of faults, some of `IMAGE_FAULTS`.
       share: expected share of devices with a fault, in [0, 1]; each fault is drawn by itself.
       seed: integer in [0, 2**64).
-
-    Raises:
-      ValueError: if a parameter is outside its range; the message names it.
     """
 
     names: tuple[str, ...] = ()
     share: float = 0.0
     seed: int = 0
-
-    def __post_init__(self):
-        for name in self.names:
-            if name not in IMAGE_FAULTS:
-                allowed = f'must be one of {", ".join(IMAGE_FAULTS)}'
-                raise errors.ArgumentError('inject', name, allowed)
-        _validate.number('inject_share', self.share, minimum=0, maximum=1)
-        _random.check_seed('seed', self.seed)
 
     def of(self, client: int) -> tuple[str, ...]:
         """The faults of the device of a client, an index in [0, 2**64), in order."""

@@ -287,7 +287,7 @@ class SyntheticGlyphs(image_clients.ImageClients):
       digit_share: share of digits among the examples; all letters are equally common.
 
     Raises:
-      ValueError: if a parameter is outside its range; the message names it.
+      ValueError: if the seed is outside its range.
     """
 
     seed: int = 0
@@ -299,11 +299,6 @@ class SyntheticGlyphs(image_clients.ImageClients):
     digit_share: float = 0.5
 
     def __post_init__(self):
-        least = _validate.integer('min_examples', self.min_examples, minimum=1)
-        most = _validate.integer('max_examples', self.max_examples, minimum=least)
-        _validate.number('median_examples', self.median_examples, minimum=least, maximum=most)
-        _validate.number('examples_spread', self.examples_spread, minimum=0, maximum=10)
-        _validate.number('digit_share', self.digit_share, minimum=0, maximum=1)
         _random.check_seed('seed', self.seed)
 
     @functools.cached_property

@@ -63,7 +63,7 @@ class TextProcess:
       end_rate: probability that a sentence of at least min_words words ends after a word.
 
     Raises:
-      ValueError: if a parameter is outside its range; the message names it.
+      ValueError: if seed or a size is outside its range; the message names it.
     """
 
     vocabulary_size: int = 9_996
@@ -83,21 +83,10 @@ class TextProcess:
 
     def __post_init__(self):
         _random.check_seed('seed', self.seed)
-        _validate.integer('num_themes', self.num_themes, minimum=1)
-        _validate.integer('num_class_pairs', self.num_class_pairs, minimum=1)
-        _validate.integer('sentence_length', self.sentence_length, minimum=2)
-        longest = self.sentence_length
-        _validate.integer('min_words', self.min_words, minimum=1, maximum=longest)
+        least = max(self.min_words, 2)
+        _validate.integer('sentence_length', self.sentence_length, minimum=least)
         fewest_words = self.num_themes + self.num_class_pairs * (self.num_themes + 1)
         _validate.integer('vocabulary_size', self.vocabulary_size, minimum=fewest_words)
-        for name in ('function_share', 'succession', 'agreement'):
-            _validate.number(name, getattr(self, name), minimum=0, maximum=1)
-        _validate.number('following', self.following, minimum=0, maximum=1 - self.agreement)
-        _validate.number('end_rate', self.end_rate, minimum=0, below=1)
-        _validate.number('zipf_exponent', self.zipf_exponent, above=0, maximum=10)
-        _validate.number('theme_concentration', self.theme_concentration, above=0, maximum=1e4)
-        words = self.survival.sum()
-        _validate.number('oov_rate', self.oov_rate, minimum=0, below=(words - 1) / words)
 
     @property
     def num_classes(self) -> int:

@@ -108,9 +108,6 @@ class SyntheticText(sentence_process.TextProcess):
       min_sentences: least number of sentences of a client.
       max_sentences: largest number of sentences of a client.
       lexicon_size: number of distinct words outside the vocabulary that a client uses.
-
-    Raises:
-      ValueError: if a parameter is outside its range; the message names it.
     """
 
     median_sentences: float = 30.0
@@ -118,15 +115,6 @@ class SyntheticText(sentence_process.TextProcess):
     min_sentences: int = 4
     max_sentences: int = 256
     lexicon_size: int = 12
-
-    def __post_init__(self):
-        super().__post_init__()
-        least = _validate.integer('min_sentences', self.min_sentences, minimum=1)
-        most = _validate.integer('max_sentences', self.max_sentences, minimum=least)
-        median = self.median_sentences
-        _validate.number('median_sentences', median, minimum=least, maximum=most)
-        _validate.number('sentences_spread', self.sentences_spread, minimum=0, maximum=10)
-        _validate.integer('lexicon_size', self.lexicon_size, minimum=1)
 
     @property
     def num_tokens(self) -> int:

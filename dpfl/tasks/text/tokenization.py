@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dpfl import _validate
-
 PAD_ID = 0  # Padding after a sentence; never predicted.
 BOS_ID = 1  # Begin of sentence.
 EOS_ID = 2  # End of sentence.
@@ -75,7 +73,6 @@ def encode_words(words: Sequence[str], length: int) -> np.ndarray:
     Returns:
       int32 [words, L + 1]: begin of word, bytes, end of word (unless it was cut), padding.
     """
-    _validate.integer('length', length, minimum=1)
     tokens = np.full((len(words), length + 1), BYTE_PAD_ID, np.int32)
     for target, word in zip(tokens, words, strict=True):
         data = word.replace('\0', '\ufffd').encode(errors='replace')

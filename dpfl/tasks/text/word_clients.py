@@ -21,7 +21,6 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.tasks import federated_task
-from dpfl.tasks.config import PACKINGS
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 
 if TYPE_CHECKING:
@@ -59,27 +58,17 @@ class Packing:
     end-of-sentence tokens, with 'sentences' those within the rows.
 
     Attributes:
-      kind: one of `PACKINGS`.
+      kind: 'sentences' or 'windows'.
       length: L, the number of positions of a row that a model predicts.
       max_tokens: only the first `max_tokens` tokens of a client are used; None for all.
       min_tokens: a client with fewer tokens has no rows ([McMahan18] removes users with less than
         1600).
-
-    Raises:
-      ValueError: if a field is out of its range.
     """
 
     kind: str
     length: int
     max_tokens: int | None = None
     min_tokens: int = 0
-
-    def __post_init__(self):
-        _validate.choice('packing', self.kind, PACKINGS)
-        _validate.integer('sentence_length', self.length, minimum=1)
-        if self.max_tokens is not None:
-            _validate.integer('client_max_tokens', self.max_tokens, minimum=1)
-        _validate.integer('client_min_tokens', self.min_tokens, minimum=0)
 
     def of_long_enough(self, sentences: Iterable[Sequence[str]]) -> Iterable[Sequence[str]]:
         """The sentences of a client, or none if the client has too little text.

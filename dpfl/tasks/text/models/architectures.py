@@ -25,15 +25,7 @@ Shapes = collections.OrderedDict[str, tuple[int, ...]]
 
 
 class Architecture(abc.ABC):
-    """Sizes of a recurrent language model. Subclasses are frozen dataclasses of integers.
-
-    Raises:
-      ValueError: if a size is not a positive integer.
-    """
-
-    def __post_init__(self):
-        for name, size in vars(self).items():
-            _validate.integer(name, size, minimum=1)
+    """Sizes of a recurrent language model. Subclasses are frozen dataclasses of integers."""
 
     @abc.abstractmethod
     def weight_shapes(self, num_tokens: int) -> Shapes:
@@ -197,12 +189,8 @@ def pretrain(
       The trained weights, float32.
 
     Raises:
-      ValueError: if an argument is outside its range, or there are fewer sentences than
-        `batch_size`.
+      ValueError: if there are fewer sentences than `batch_size`.
     """
-    _validate.integer('epochs', epochs, minimum=1)
-    _validate.integer('batch_size', batch_size, minimum=1)
-    _validate.number('learning_rate', learning_rate, above=0)
     rng = _random.generator('pretraining', _random.check_seed('seed', seed))
     check_weights(architecture, weights)
     current = tuple(map(tf.constant, weights))

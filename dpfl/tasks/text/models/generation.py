@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _random, _validate, errors
+from dpfl import _random, errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import architectures
 
@@ -78,13 +78,10 @@ def sample(
       temperature: > 0; logits are divided by it. Values below 1 favour probable tokens.
 
     Raises:
-      ValueError: if an argument is outside its range; the message names it.
+      ValueError: if weights or seed are outside their range; the message names them.
       DataError: if probabilities are not numbers.
     """
     num_tokens = architectures.check_weights(architecture, weights)
-    _validate.integer('count', count, minimum=1)
-    _validate.integer('length', length, minimum=1)
-    _validate.number('temperature', temperature, above=0)
     rng = _random.generator('text.samples', _random.check_seed('seed', seed))
     batch_size = min(count, _BATCH)
     forbidden = np.zeros(num_tokens, np.float32)
@@ -217,9 +214,8 @@ def rank_words(
         outside it.
 
     Raises:
-      ValueError: if an argument is outside its range, or the model has another number of tokens.
+      ValueError: if the model has another number of tokens.
     """
-    _validate.integer('top', top, minimum=1)
     if architectures.check_weights(architecture, weights) != tokenization.NUM_BYTE_TOKENS:
         raise errors.ArgumentError(
             'weights',

@@ -139,9 +139,6 @@ class StackedCifg(architectures.Architecture):
       hidden_size: H, the number of cells of a layer.
       projection_size: R, the size of the recurrent projections and of the output embedding.
       num_layers: D, the number of layers.
-
-    Raises:
-      ValueError: if a size is not a positive integer.
     """
 
     embedding_size: int
@@ -314,9 +311,6 @@ class DenseLstm(Lstm):
       embedding_size: E, the size of the input embedding.
       hidden_size: H, the number of LSTM cells.
       projection_size: R, the size of the dense layer between LSTM and logits.
-
-    Raises:
-      ValueError: if a size is not a positive integer.
     """
 
     embedding_size: int
@@ -387,9 +381,6 @@ class TiedLstm(Lstm):
     Attributes:
       embedding_size: E, the size of the embedding that input and output share.
       hidden_size: H, the number of LSTM cells.
-
-    Raises:
-      ValueError: if a size is not a positive integer.
     """
 
     embedding_size: int
