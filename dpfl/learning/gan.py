@@ -276,7 +276,6 @@ def build_dp_fedavg_gan(
     server_optimizer_fn: tff.learning.optimizers.Optimizer,
     generator_optimizer: tff.learning.optimizers.Optimizer,
     generator_steps: int = 6,
-    generator_every: int = 1,
     generator_batch_size: int = 32,
     gradient_penalty: float = 10.0,
     seed: int = 0,
@@ -300,8 +299,7 @@ def build_dp_fedavg_gan(
       server_optimizer_fn: takes the noised mean of the clients' deltas as a gradient; SGD with
         rate 1 in the algorithm.
       generator_optimizer: its state is kept from round to round.
-      generator_steps: training steps of the generator each time it is trained.
-      generator_every: number of rounds between two trainings of the generator.
+      generator_steps: training steps of the generator in each round.
       generator_batch_size: generated images per step.
       gradient_penalty: coefficient of the penalty in the discriminator's loss.
       seed: of the generator's inputs, which need not be secret, an integer >= 0.
@@ -331,7 +329,6 @@ def build_dp_fedavg_gan(
       True
     """
     _validate.integer('generator_steps', generator_steps, minimum=0)
-    _validate.integer('generator_every', generator_every, minimum=1)
     _validate.integer('generator_batch_size', generator_batch_size, minimum=1)
     _validate.number('gradient_penalty', gradient_penalty, minimum=0)
     inner = processes.build_dp_fedavg(
@@ -348,14 +345,13 @@ def build_dp_fedavg_gan(
     @tf.function
     def train_generator(weights, optimizer_state):
         setting = Setting.of(weights.non_trainable)
-        is_due = tf.equal((setting.round + 1) % generator_every, 0)
         return _trained_generator(
             model,
             generator_optimizer,
             tuple(weights.trainable),
             setting,
             optimizer_state,
-            steps=tf.where(is_due, generator_steps, 0),
+            steps=generator_steps,
             batch_size=generator_batch_size,
         )
 

@@ -35,6 +35,7 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
     'b549fb5d': {
         'author_max_words': 3000,
         'client_min_sentences': 0,
+        'generator_every': 1,
         'select_min_examples': 1,
         'selection_epsilon': None,
         'server_beta2': None,

@@ -468,10 +468,7 @@ class GanOptimizationConfig(Settings):
     generator_learning_rate: float = setting(
         0.0005, "Learning rate of the generator's optimizer.", **_validate.SCALE
     )
-    generator_steps: int = setting(3, 'Steps of the generator each time it is trained.', minimum=0)
-    generator_every: int = setting(
-        1, 'Number of rounds after which the generator is trained again.', minimum=1
-    )
+    generator_steps: int = setting(3, 'Steps of the generator in a round.', minimum=0)
     generator_batch_size: int = setting(32, 'Images in a step of the generator.', minimum=1)
     gradient_penalty: float = setting(
         10.0, "Coefficient of the gradient penalty in the discriminator's loss.", minimum=0

@@ -178,7 +178,6 @@ class GanRun(PreparedRun):
             ),
             generator_optimizer=generator,
             generator_steps=optimization.generator_steps,
-            generator_every=optimization.generator_every,
             generator_batch_size=optimization.generator_batch_size,
             gradient_penalty=optimization.gradient_penalty,
             seed=config.seed,
