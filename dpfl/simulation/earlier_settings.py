@@ -32,19 +32,6 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
         'vocabulary_marks': True,
         'window_hours': 7.0,
     },
-    'b549fb5d': {
-        'author_max_words': 3000,
-        'client_min_sentences': 0,
-        'generator_every': 1,
-        'select_min_examples': 1,
-        'selection_epsilon': None,
-        'server_beta2': None,
-        'server_epsilon': None,
-        'strict': False,
-        'vocabulary_choice': 'frequent',
-        'vocabulary_delta': None,
-        'vocabulary_rounds': 3,
-    },
     '8b7dc965': {
         'secrets': 0,
         'secret_choices': 64,
@@ -53,7 +40,18 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
         'secret_words': 2,
     },
     'b549fb5d': {
+        'author_max_words': 3000,
+        'client_min_sentences': 0,
+        'generator_every': 1,
         'match': None,
+        'select_min_examples': 1,
+        'selection_epsilon': None,
+        'server_beta2': None,
+        'server_epsilon': None,
+        'strict': False,
+        'vocabulary_choice': 'frequent',
+        'vocabulary_delta': None,
+        'vocabulary_rounds': 3,
     },
 }
 _LEFT = {name: (last, value) for last, of in _VALUES.items() for name, value in of.items()}
