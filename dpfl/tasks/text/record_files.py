@@ -12,7 +12,6 @@ import csv
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, BinaryIO, NamedTuple
@@ -31,8 +30,6 @@ _READER = (
     'from dpfl import _parquet; from dpfl.tasks.text import record_files; '
     '_parquet.in_child(record_files.write_json)'
 )
-# After the key of a pair in JSON; a string may have it too.
-_KEY_ENDS = re.compile(r'"[ \t\r\n]*:')
 # Why a record without a client's key is malformed.
 NO_CLIENT = 'no client id'
 # Line for a text that is not valid UTF-8; the line is not valid either.
@@ -195,12 +192,8 @@ def _check_columns(
 def _object(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_BYTES:
         raise MalformedError('record is too long')
-    text = _decoded(line)
     try:
-        value = json.loads(text)
-        # The reader for pairs is slow. With no more ends of keys than keys, none occurs twice.
-        if len(_KEY_ENDS.findall(text)) > (len(value) if isinstance(value, dict) else 0):
-            value = json.loads(text, object_pairs_hook=_with_each_key_once)
+        value = json.loads(_decoded(line), object_pairs_hook=_with_each_key_once)
     except MalformedError:
         raise
     except (ValueError, RecursionError):
