@@ -35,7 +35,6 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpfl.tasks.selection import ImageSelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.debugging.images import findings
@@ -53,7 +52,6 @@ _CONFIG = SettingsFlags(
     skip={
         *PrivacyConfig().flat(),
         *SamplingConfig().flat(),
-        *ImageSelectionConfig().flat(),
         'eval_every',
         'release_train_metrics',
     }

@@ -55,6 +55,12 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 _LEFT = {name: (last, value) for last, of in _VALUES.items() for name, value in of.items()}
+# Of runs that train a generator; others still have these settings.
+_LEFT_OF_GENERATORS: Mapping[str, tuple[str, Any]] = {
+    'select_clients': ('b549fb5d', []),
+    'select_examples': ('b549fb5d', []),
+    'selection_model': ('b549fb5d', None),
+}
 
 
 def left_out(recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,14 +71,20 @@ def left_out(recorded: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       ArgumentError: if one of these has another value than the one that is left.
     """
+    groups = (recorded, recorded.get('optimization'))
+    trains_generator = any(isinstance(g, Mapping) and 'generator_steps' in g for g in groups)
+    return _left_out(recorded, {**_LEFT, **(_LEFT_OF_GENERATORS if trains_generator else {})})
+
+
+def _left_out(recorded: Mapping[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for name, value in recorded.items():
-        if name not in _LEFT:
-            inner = left_out(value) if isinstance(value, Mapping) else value
+        if name not in left:
+            inner = _left_out(value, left) if isinstance(value, Mapping) else value
             if inner or not value:
                 kept[name] = inner
             continue
-        last_reader, only = _LEFT[name]
+        last_reader, only = left[name]
         if value != only:
             what = errors.removed('is a setting of earlier versions', last_reader)
             raise errors.ArgumentError(name, value, what)

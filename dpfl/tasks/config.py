@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.tasks.selection import ImageSelectionConfig, SelectionConfig
+from dpfl.tasks.selection import SelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.before_training import BeforeTraining
@@ -269,7 +269,6 @@ class ImageTaskConfig(Settings):
     task: str = setting('synthetic_glyphs', 'Data set of images.', choices=IMAGE_TASKS)
     data: DataConfig = DataConfig()
     faults: ImageFaultConfig = ImageFaultConfig()
-    selection: ImageSelectionConfig = ImageSelectionConfig()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -352,7 +351,7 @@ def not_covered_of_task(
         heldout = _recorded(data, 'clients', 'heldout')
         number = heldout if isinstance(heldout, int) else 0
         own = not_covered_of_writers(number, config.faults.inject)
-    return (*own, *config.selection.not_covered())
+    return (*own, *(config.selection.not_covered() if isinstance(config, TaskConfig) else ()))
 
 
 def not_covered_of_writers(heldout: int, faults: Collection[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Clients and examples of which only a selection is trained on ([Augenstein20], section 2.1).
+"""Clients and sentences of which only a selection is trained on ([Augenstein20], section 2.1).
 
 A criterion compares a measure, which a device computes on its own data, with a number. Each client
 decides by its own data alone, and the decision stays with it. So its update is a function of its
@@ -10,7 +10,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,10 @@ _RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     '<': operator.lt,
     '>': operator.gt,
 }
+# Measures that need a model, measures of a sentence, and measures of all sentences of a client.
+_OF_MODEL = ('loss', 'accuracy')
+_MEASURES = ('length', 'oov_rate', *_OF_MODEL)
+_CLIENT_MEASURES = (*_MEASURES, 'sentences')
 _FORM = re.compile(r'\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*')
 # Examples of a client that are read at a time.
 _ROWS = 256
@@ -53,18 +57,11 @@ class Criterion:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionConfig(Settings):
-    """Clients and examples to train on, chosen by what each device can compute for itself.
+    """Clients and sentences to train on, chosen by what each device can compute for itself.
 
     A generative model of the selected data shows what is in them, without anyone looking at them
     ([Augenstein20], section 2.1).
     """
-
-    # Measures that need a model, measures of one example, measures of all examples of a client
-    # together, and the word for examples.
-    of_model: ClassVar[tuple[str, ...]] = ('loss', 'accuracy')
-    measures: ClassVar[tuple[str, ...]] = ('length', 'oov_rate', *of_model)
-    client_measures: ClassVar[tuple[str, ...]] = (*measures, 'sentences')
-    examples: ClassVar[str] = 'sentences'
 
     select_examples: tuple[str, ...] = setting(
         (),
@@ -92,24 +89,23 @@ class SelectionConfig(Settings):
     @property
     def of_examples(self) -> tuple[Criterion, ...]:
         """The criteria of examples."""
-        return self._criteria('select_examples', self.measures)
+        return self._criteria('select_examples', _MEASURES)
 
     @property
     def of_clients(self) -> tuple[Criterion, ...]:
         """The criteria of clients."""
-        return self._criteria('select_clients', self.client_measures)
+        return self._criteria('select_clients', _CLIENT_MEASURES)
 
     def check(self) -> None:
         """Checks the criteria, and that a model is given if, and only if, they need one."""
         criteria = (*self.of_examples, *self.of_clients)
-        needing = [criterion for criterion in criteria if criterion.measure in self.of_model]
+        needing = [criterion for criterion in criteria if criterion.measure in _OF_MODEL]
         if needing and self.selection_model is None:
             name = 'select_examples' if needing[0] in self.of_examples else 'select_clients'
             raise self._refused(name, f'{needing[0].measure} needs selection_model')
         if self.selection_model is not None and not needing:
-            usable = ' or '.join(measure for measure in self.measures if measure in self.of_model)
             raise ArgumentError(
-                'selection_model', self.selection_model, f'needs a criterion of {usable}'
+                'selection_model', self.selection_model, 'needs a criterion of loss or accuracy'
             )
 
     def remarks(self) -> tuple[str, ...]:
@@ -120,7 +116,7 @@ class SelectionConfig(Settings):
         if self.select_clients:
             parts.append(f'clients with {" and ".join(self.select_clients)}')
         if self.select_examples:
-            parts.append(f'{self.examples} with {" and ".join(self.select_examples)}')
+            parts.append(f'sentences with {" and ".join(self.select_examples)}')
         return (
             f'Selection: the model is trained on {", of ".join(parts)} only. Each client applies '
             'the criteria to its own data. A client without selected data takes part with an '
@@ -133,8 +129,8 @@ class SelectionConfig(Settings):
         if self.selection_model is None:
             return ()
         return (
-            f'The model that selects clients or {self.examples}: what it was trained '
-            'on, unless its own guarantee is added.',
+            'The model that selects clients or sentences: what it was trained on, unless its own '
+            'guarantee is added.',
         )
 
     def _criteria(self, setting_name: str, measures: tuple[str, ...]) -> tuple[Criterion, ...]:
@@ -165,47 +161,15 @@ class SelectionConfig(Settings):
         return ArgumentError(setting_name, ','.join(getattr(self, setting_name)), reason)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageSelectionConfig(SelectionConfig):
-    """Clients and images to train on, chosen by what each device can compute for itself."""
-
-    of_model: ClassVar[tuple[str, ...]] = ('predicted', 'accuracy', 'confidence', 'loss')
-    measures: ClassVar[tuple[str, ...]] = ('label', *of_model, 'ink')
-    client_measures: ClassVar[tuple[str, ...]] = (*measures[2:], 'examples')
-    examples: ClassVar[str] = 'images'
-
-    select_examples: tuple[str, ...] = setting(
-        (),
-        'Train on the images that meet all of these criteria, such as label>=3,label<=3. Measures: '
-        'label (0 to 61), ink (1 minus the mean intensity), and, with --selection_model, predicted '
-        '(the class, 0 to 61), accuracy (1 if that is the label, else 0), confidence (probability '
-        'of the predicted class) and loss (nats).',
-    )
-    select_clients: tuple[str, ...] = setting(
-        (),
-        'Train on the clients that meet all of these criteria, such as accuracy<0.5,examples>=5. '
-        'Measures: examples, their number, and the means of accuracy, confidence, loss and ink '
-        'over the images of the client.',
-    )
-    selection_model: str | None = setting(
-        None,
-        'Classifier whose predictions the criteria compare: the directory of a study of '
-        'debug_images, or of a run of dpfl train on other clients. It must not have learned from '
-        'these clients. The guarantee of this run does not cover it.',
-    )
-
-
 # Maps inputs and targets, int32 [N, L] both, to the sum of the cross entropies of the targets that
 # are not padding, in nats, and to the number of right predictions of words of the vocabulary,
 # float64 [N] both.
 Scores = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-# Maps pixels float32 [N, 28, 28] to class probabilities [N, 62].
-Classify = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The measures of the examples of a client: quotients, which are not a number for 0 / 0.
+    """The measures of the sentences of a client: quotients, which are not a number for 0 / 0.
 
     Attributes:
       parts: numerators and denominators by measure, arrays [examples].
@@ -221,7 +185,7 @@ class Measured:
 
     def of_client(self, name: str) -> Any:
         """A measure of all examples together: the quotient of the sums, or their number."""
-        if name in ('sentences', 'examples'):
+        if name == 'sentences':
             return self.num_examples
         above, below = self.parts[name]
         return _quotient(above.sum(), below.sum())
@@ -259,37 +223,15 @@ def of_sentences(x: np.ndarray, y: np.ndarray, scores: Scores | None) -> Measure
     return Measured(parts, len(y))
 
 
-def of_images(x: np.ndarray, y: np.ndarray, classify: Classify | None) -> Measured:
-    """Measures images.
-
-    Args:
-      x: values within [0, 1], paper is 1, float32 [N, 28, 28, 1].
-      y: labels, int [N].
-      classify: the model; without one there are only `label` and `ink`.
-    """
-    pixels = x[..., 0]
-    values = {'label': y, 'ink': 1 - pixels.mean(axis=(1, 2), dtype=np.float64)}
-    if classify is not None:
-        probabilities = np.asarray(classify(pixels), np.float64)
-        predicted = probabilities.argmax(axis=1)
-        least = np.finfo(np.float32).tiny  # A loss stays finite.
-        values |= {
-            'predicted': predicted,
-            'accuracy': predicted == y,
-            'confidence': probabilities.max(axis=1),
-            'loss': -np.log(np.maximum(probabilities[np.arange(len(y)), y], least)),
-        }
-    ones = np.ones(len(y))
-    return Measured({name: (value, ones) for name, value in values.items()}, len(y))
-
-
-def select(config: SelectionConfig, task: FederatedTask, model: Any = None) -> FederatedTask:
+def select(
+    config: SelectionConfig, task: FederatedTask, model: Scores | None = None
+) -> FederatedTask:
     """A task that trains on the selected clients and examples; other clients stay as they are.
 
     Args:
-      config: the criteria, of sentences or of images.
+      config: the criteria.
       task: the task with all examples.
-      model: that of the criteria, as `of_sentences` or `of_images` takes it.
+      model: that of the criteria.
 
     Raises:
       ArgumentError: if criteria need a model and there is none.
@@ -298,7 +240,6 @@ def select(config: SelectionConfig, task: FederatedTask, model: Any = None) -> F
         return task
     if config.selection_model is not None and model is None:
         raise errors.ArgumentError('model', errors.NOT_SHOWN, 'must be given: criteria need it')
-    measure = of_images if isinstance(config, ImageSelectionConfig) else of_sentences
     of_examples, of_clients = config.of_examples, config.of_clients
 
     def selected(
@@ -308,7 +249,7 @@ def select(config: SelectionConfig, task: FederatedTask, model: Any = None) -> F
         if not parts:
             return []
         examples = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        measured = measure(examples['x'], examples['y'], model)
+        measured = of_sentences(examples['x'], examples['y'], model)
         chosen = measured.chosen(of_examples, of_clients)
         kept = {name: array[chosen] for name, array in examples.items()}
         return federated_task.batches(kept, batch_size, epochs, max_batches)

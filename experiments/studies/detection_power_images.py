@@ -34,7 +34,6 @@ from dpfl.simulation.training import (
     SamplingConfig,
 )
 from dpfl.tasks.config import ImageFaultConfig
-from dpfl.tasks.selection import ImageSelectionConfig
 from experiments.studies.shared import detection
 from experiments.studies.shared.detection import Cell
 
@@ -68,7 +67,6 @@ _CONFIG = SettingsFlags(
     skip={
         *PrivacyConfig().flat(),
         *SamplingConfig().flat(),
-        *ImageSelectionConfig().flat(),
         'eval_every',
         'release_train_metrics',
         'inject_share',

@@ -1,16 +1,13 @@
-"""Criteria of selections of sentences and of images: what is refused, and what stays."""
-
-import functools
+"""Criteria of selections of sentences: what is refused, and what stays."""
 
 import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks import federated_task, selection
-from dpfl.tasks.config import ImageTaskConfig, TaskConfig
+from dpfl.tasks import selection
+from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.images import image_clients
-from dpfl.tasks.selection import ImageSelectionConfig, SelectionConfig
+from dpfl.tasks.selection import SelectionConfig
 from dpfl.tasks.text import word_clients
 from dpfl.tasks.text.models import metrics, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
@@ -18,10 +15,6 @@ from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 
 def _of_text(**values):
     return TaskConfig(selection=SelectionConfig(**values))
-
-
-def _of_images(**values):
-    return ImageTaskConfig(selection=ImageSelectionConfig(**values))
 
 
 def _of_emnist(**values):
@@ -43,14 +36,6 @@ def _of_windows(**values):
         (_of_text, dict(select_clients=('loss>1',)), 'needs selection_model'),
         (_of_text, dict(selection_model='m'), 'criterion of loss or accuracy'),
         (_of_text, dict(select_clients=('length>q0.5',)), 'q0.5 must be a finite number'),
-        (_of_images, dict(select_examples=('length>1',)), 'one of label, pred'),
-        (_of_images, dict(select_clients=('label>1',)), 'one of accuracy, conf'),
-        (
-            _of_images,
-            dict(selection_model='m', select_examples=('ink>0',)),
-            'needs a criterion of predicted or accuracy or',
-        ),
-        (_of_images, dict(select_examples=('predicted<10',)), 'needs selection_'),
         (_of_emnist, dict(select_clients=('length>1',)), 'must not be given for task=emnist'),
         (_of_windows, dict(select_clients=('sentences>=5',)), 'are about sentences'),
     ],
@@ -69,8 +54,6 @@ def test_the_report_says_what_is_selected():
         'Selection: the model is trained on clients with sentences>=5, of sentences with '
         'oov_rate>0 and length<9 only.'
     )
-    (text,) = ImageSelectionConfig(select_examples=('ink>0',)).remarks()
-    assert 'images with ink>0 only' in text
 
 
 # Words, and for each of them whether the model of `_scores` is right.
@@ -187,70 +170,3 @@ def test_scores_of_a_model_are_its_metrics():
         expected, _ = metrics.hits(_Y[row : row + 1], logits[row : row + 1])
         assert right[row] == expected.numpy()[0]
     assert [part.shape for part in saved_models.of_model(model)(_X[:0], _Y[:0])] == [(0,), (0,)]
-
-
-# Ink 0.25, 0.5, 0.75 and 1.
-_IMAGES = np.stack([np.full([28, 28], value, np.float32) for value in (0.75, 0.5, 0.25, 0.0)])
-_LABELS = np.array([0, 1, 1, 61], np.int32)
-
-
-def _classify(pixels):
-    """Class 1 with a confidence of 0.6, and class 0 with the rest."""
-    return np.tile(np.float32([0.4, 0.6] + [0] * 60), (len(pixels), 1))
-
-
-def _of(**values):
-    texts = ','.join((*values.get('select_examples', ()), *values.get('select_clients', ())))
-    needs = any(name in texts for name in ImageSelectionConfig.of_model)
-    return ImageSelectionConfig(**values, selection_model='m' if needs else None)
-
-
-def test_measures_of_images_by_hand():
-    measured = selection.of_images(_IMAGES[..., None], _LABELS, _classify)
-    found = {name: measured.of_examples(name) for name in measured.parts}
-    assert found['label'].tolist() == [0, 1, 1, 61]
-    assert found['ink'].tolist() == [0.25, 0.5, 0.75, 1]
-    assert found['predicted'].tolist() == [1, 1, 1, 1]
-    assert found['accuracy'].tolist() == [0, 1, 1, 0]
-    np.testing.assert_allclose(found['confidence'], 0.6, rtol=1e-6)
-    np.testing.assert_allclose(found['loss'][:3], -np.log([0.4, 0.6, 0.6]), rtol=1e-6)
-    assert np.isfinite(found['loss']).all() and found['loss'][3] > 80
-    assert set(found) == set(ImageSelectionConfig.measures)
-    without = selection.of_images(_IMAGES[..., None], _LABELS, None)
-    assert set(without.parts) == {'label', 'ink'}
-
-
-@pytest.mark.parametrize(
-    'values, expected',
-    [
-        (dict(select_examples=('label>=1', 'label<=1')), [1, 2]),
-        (dict(select_examples=('accuracy<1', 'predicted>=1')), [0, 3]),
-        (dict(select_examples=('ink>0.5',)), [2, 3]),
-        (dict(select_clients=('accuracy>=0.5', 'examples>=4')), [0, 1, 2, 3]),
-        (dict(select_clients=('accuracy>0.5',)), []),
-        (dict(select_clients=('ink<0.7',), select_examples=('confidence<0.7', 'label<1')), [0]),
-        (dict(select_clients=('examples>4',)), []),
-    ],
-)
-def test_selected_images(values, expected):
-    config = _of(**values)
-    measured = selection.of_images(_IMAGES[..., None], _LABELS, _classify)
-    criteria = config.of_examples, config.of_clients
-    mask = measured.chosen(*criteria)
-    assert np.flatnonzero(mask).tolist() == expected
-
-
-def test_batches_hold_what_is_selected():
-    config = _of(select_examples=('ink>=0.5',))
-    every = functools.partial(federated_task.batches, image_clients.named(_IMAGES, _LABELS))
-    task = FederatedTask(
-        model=None,
-        population=9,
-        client_batches=lambda client, *limits: every(*limits),
-        heldout=lambda *limits: None,
-    )
-    parts = selection.select(config, task).client_batches(5, 2, 1, None)
-    assert [part['y'].tolist() for part in parts] == [[1, 1], [61]]
-    np.testing.assert_array_equal(
-        np.concatenate([part['x'] for part in parts])[..., 0], _IMAGES[1:]
-    )

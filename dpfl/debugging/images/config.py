@@ -16,9 +16,9 @@ class PrimaryConfig(Settings):
 
     primary_model: str = setting(
         'small',
-        'The classifier: small, cnn or tiny to train one on public images, or your own, as '
-        'train_gan --selection_model: the directory of a study, or of a run of dpfl train. It must '
-        'not have learned from the clients.',
+        'The classifier: small, cnn or tiny to train one on public images, or your own: the '
+        'directory of a study, or of a run of dpfl train. It must not have learned from the '
+        'clients.',
     )
     primary_clients: int = setting(
         1_000,

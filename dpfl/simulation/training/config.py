@@ -506,15 +506,10 @@ class GanConfig(RunConfig):
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
         del rounds
-        return (*self.privacy.remarks(), *self.task.selection.remarks())
+        return self.privacy.remarks()
 
     def of_own_task(self) -> 'GanConfig':
-        """The configuration of a run on a task of one's own.
-
-        Raises:
-          ArgumentError: if a selection is given, which would be ignored.
-        """
-        _refuse_beside_own_task(self.task.selection)
+        """The configuration of a run on a task of one's own."""
         return self
 
     @property

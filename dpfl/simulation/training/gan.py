@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl.errors import renaming
 from dpfl.simulation.training import execution, run_model
 from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import build_plan
@@ -65,7 +64,7 @@ class GanTask(TaskSource):
 
     @functools.cached_property
     def _clients(self) -> FederatedTask:
-        return _selected(self._config) if self._given is None else self._given
+        return _opened(self._config) if self._given is None else self._given
 
     def num_clients(self) -> int | None:
         """Number of clients to train on; None for synthetic ones."""
@@ -101,19 +100,12 @@ def build_model(optimization: GanOptimizationConfig, seed: int) -> Any:
     return gan_models.build_gan_model(optimization.model, seed)
 
 
-def _selected(config: GanConfig) -> FederatedTask:
-    """The task that the configuration names, with its selection."""
-    from dpfl.tasks import selection as selection_lib
-    from dpfl.tasks.images import classifiers
-
-    task, selection = config.task, config.task.selection
-    clients = image_task.open_clients(task.task, task.data, task.faults, config.seed)
-    classify = None
-    if selection.selection_model is not None:
-        with renaming(path='selection_model'):
-            classifiers.require_stranger(selection.selection_model, task, config.seed)
-            classify = classifiers.load(selection.selection_model).probabilities
-    return selection_lib.select(selection, image_task.task_of(clients), classify)
+def _opened(config: GanConfig) -> FederatedTask:
+    """The task that the configuration names."""
+    task = config.task
+    return image_task.task_of(
+        image_task.open_clients(task.task, task.data, task.faults, config.seed)
+    )
 
 
 def drawn_images(config: GanConfig, task: FederatedTask) -> dict[str, Any]:

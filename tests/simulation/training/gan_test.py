@@ -48,9 +48,6 @@ _CONFIG = GanConfig(
 )
 
 
-_SELECTED = GanConfig(evaluation=EvaluationConfig(eval_every=1, eval_clients=1))
-
-
 def _client_batches(client, batch_size, epochs, max_batches):
     """Dark squares on paper, of which each client has its own size."""
     assert (batch_size, epochs, max_batches) == (4, 1, None)
@@ -187,7 +184,6 @@ _OWN_TEXT = dataclasses.replace(small_config.BLT, task=TaskConfig())
             )
         ),
         # A task of one's own would ignore these.
-        (_SELECTED, {'select_examples': ('label<10',)}, 'select_examples.*with a task of your own'),
         (_OWN_TEXT, {'select_examples': ('length<=5',)}, 'select_examples.*a task of your own'),
         (_OWN_TEXT, {'warm_start': 'model'}, 'warm_start.*with a task of your own'),
         (_OWN_TEXT, {'model': 'tiny'}, 'model.*with a task of your own'),
@@ -215,22 +211,6 @@ def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
     assert 0.0 < found.releases.mean < found.mu_of_canaries + 0.37
     assert found.final_model.mean > 0.0
     assert run_directory.verify(tmp_path / 'run').differences == ()
-
-
-@pytest.mark.standard
-def test_clients_of_a_configuration_send_what_is_selected():
-    batches = {
-        criterion: gan.GanTask(_SELECTED.with_values({'select_examples': (criterion,)})).load()
-        for criterion in ('ink>=1', 'label<10', 'ink>=0')
-    }
-    assert batches['ink>=1'].client_batches(1, 8, 1, 1) == []
-    (digits,) = batches['label<10'].client_batches(1, 8, 1, 1)
-    assert (digits['y'] < 10).all() and len(digits['y']) == 8
-    (plain,) = gan.GanTask(_SELECTED).load().client_batches(1, 8, 1, 1)
-    (every,) = batches['ink>=0'].client_batches(1, 8, 1, 1)
-    np.testing.assert_array_equal(every['x'], plain['x'])
-    # All clients are the population, selected or not.
-    assert batches['ink>=1'].population is None and batches['ink>=1'].not_covered == ()
 
 
 def test_the_page_of_a_generator_has_the_guarantee_of_more_clients():

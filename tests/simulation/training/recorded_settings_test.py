@@ -92,6 +92,21 @@ def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
         extension.require_configuration(before, _BASE.fixed())
 
 
+def test_the_selection_of_a_generator_is_left_out_if_it_selects_nothing():
+    settings = json.loads(json.dumps(GanConfig().to_dict()))
+    selection = {'select_clients': [], 'select_examples': [], 'selection_model': None}
+    settings['task']['selection'] = selection
+    assert recorded_settings.of_state(_state(settings)) == GanConfig()
+    before = json.loads(json.dumps({**GanConfig().fixed(), **selection}))
+    extension.require_configuration(before, GanConfig().fixed())
+    selection['select_clients'] = ['ink>0']
+    with pytest.raises(ValueError, match='select_clients=.*: is a setting of earlier versions'):
+        recorded_settings.of_state(_state(settings))
+    # A run on text still has them.
+    config = _config(select_clients=('length>1',))
+    assert recorded_settings.of_state(_state(json.loads(json.dumps(config.to_dict())))) == config
+
+
 def _record(config):
     model = config.task.model or 'small'
     return archives.record_of(config, about=accounting.About(task='synthetic_text', model=model))
