@@ -107,8 +107,8 @@ def test_clients_have_their_secrets_first_and_no_other_client_changes(
 
 
 def test_planted_sentences_count_as_text_of_the_client(tmp_path):
-    # Every client of the file has 2 sentences; only the six with 4 copies of a secret pass.
-    _, planted, words = _loaded(_user_text(tmp_path, client_min_tokens=40), 54)
+    # A client has 18 words, and 5 more for each copy of a secret: six have 4 copies.
+    _, planted, words = _loaded(_user_text(tmp_path, client_min_tokens=30), 54)
     secrets = planting.draw(_PLANTING, 1, len(words), 54)
     with_text = {client for client in range(54) if planted.client_batches(client, 4, 1, None)}
     assert with_text == {client for each in secrets if each.copies == 4 for client in each.holders}
