@@ -97,14 +97,10 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
         server_optimizer_fn=sgd(1.0),
         train_metrics=False,
     )
-    waited, seconds, processor, own = [], [], [], []
+    seconds, processor, own = [], [], []
     before = 0
 
-    def observe(stage, duration):
-        if stage == 'ray':
-            waited.append(duration)
-
-    with contexts.runtime(address, observe=observe) as runtime:
+    with contexts.runtime(address) as runtime:
         cohorts = runtime.sharded_cohorts(
             [list(range(args.clients))] * args.rounds,
             Reader(args.parameters),
@@ -128,7 +124,6 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
     return {
         'first s': seconds[0],
         's/round': statistics.median(seconds[1:] or seconds),
-        'waiting s': statistics.median(waited[1:] or waited or [0.0]),
         'CPU s': statistics.median(processor[1:] or processor),
         'driver CPU s': statistics.median(own[1:] or own),
         'before GB': before / 1e9,

@@ -48,7 +48,6 @@ _PRIVACY = SettingsFlags(
         'estimator',
         'cohort_weight',
         'example_cap',
-        'workload',
         'memory_limit',
     ),
 )

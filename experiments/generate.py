@@ -1,7 +1,7 @@
 """Prints text that a language model generates: sentences or, for a character model, words.
 
 Example:
-  dpfl generate --model_dir=runs/blt --count=20 --temperature=0.8
+  dpfl generate --model_dir=runs/blt --count=20
 
 Takes a SavedModel that dpfl wrote, or the directory of a run that contains one. The guarantee of a
 model that was trained under a privacy plan covers whatever it writes, however much that is.

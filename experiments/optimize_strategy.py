@@ -5,9 +5,8 @@ Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], ta
   dpfl optimize_strategy --mechanism=blt --rounds=2052 --min_separation=342 \
     --max_participations=6 --buffers=4 --loss=max --output=blt.npz
 
---momentum and --server_schedule=linear, for example, optimise for the models of SGD with momentum
-and a falling learning rate instead of prefix sums. Give the file to other binaries as --strategy.
-Results are cached: a second call with the same flags returns at once.
+Give the file to other binaries as --strategy. Results are cached: a second call with the same flags
+returns at once.
 """
 
 import json
@@ -23,7 +22,7 @@ from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import MechanismConfig
-from dpfl.simulation.training.round_config import ParticipationConfig, ScheduleConfig, participation
+from dpfl.simulation.training.round_config import ParticipationConfig, participation
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISM = SettingsFlags(
@@ -47,11 +46,6 @@ _LOSS = SettingsFlags(
 _BUFFERS = flags.DEFINE_integer(
     'buffers', None, 'Number of buffers of a BLT; by default 4.', lower_bound=1
 )
-_MOMENTUM = flags.DEFINE_float(
-    'momentum', 0.0, 'Optimise for the models of SGD with this momentum instead of prefix sums.'
-)
-_NESTEROV = flags.DEFINE_boolean('nesterov', False, "Nesterov's momentum for --momentum.")
-_SCHEDULE = SettingsFlags(ScheduleConfig)
 _OUTPUT = SettingsFlags(
     output_flags.OutputConfig, help={'output': 'File to save the mechanism in (.npz).'}
 )
@@ -64,10 +58,8 @@ def main() -> None:
     name = str(command_line.required(config, 'mechanism'))
     output = command_line.required(_OUTPUT.read(), 'output')
     command_line.check_writable(output, None)
-    with command_line.refusing_bad_values(beta='momentum', num_buffers='buffers'):
-        schema, momentum = participation(_SCHEMA.read()), _MOMENTUM.value
-        if _NESTEROV.value and not momentum:
-            raise ArgumentError('nesterov', True, 'needs momentum')
+    with command_line.refusing_bad_values(num_buffers='buffers'):
+        schema = participation(_SCHEMA.read())
         optimizer = registry.ENTRIES[name].optimizer
         assert optimizer is not None  # As the flag has these only.
         sizes = {'buffers': _BUFFERS.value, 'bands': config.bands}
@@ -76,8 +68,7 @@ def main() -> None:
             if value is not None:
                 raise ArgumentError(other, value, f'mechanism={name} has {optimizer.size}')
         started = time.monotonic()
-        workload = _SCHEDULE.read().workload_of_sgd(schema.rounds, momentum, _NESTEROV.value)
-        mechanism = optimizer.optimize(schema, size, loss=loss, workload=workload, progress=True)
+        mechanism = optimizer.optimize(schema, size, loss=loss, progress=True)
         seconds = time.monotonic() - started
     mechanisms.save(mechanism, output)
     result = {
@@ -86,8 +77,8 @@ def main() -> None:
         'min_separation': schema.min_separation,
         'max_participations': schema.count,
         'buffers': mechanism.kernel().buffers,
-        'max_loss': mechanism.max_loss(schema, workload),
-        'rms_loss': mechanism.rms_loss(schema, workload),
+        'max_loss': mechanism.max_loss(schema),
+        'rms_loss': mechanism.rms_loss(schema),
         'sensitivity': mechanism.sensitivity(schema),
         'sensitivity_is_exact': mechanism.sensitivity_is_exact(schema),
         'seconds': seconds,

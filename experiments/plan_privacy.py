@@ -71,7 +71,7 @@ from dpfl.cli.results.plan_request import PlanningConfig, Request
 from dpfl.simulation.population import TimerConfig
 from dpfl.simulation.training.mechanism import AUTO, NAMES
 from dpfl.simulation.training.privacy_config import ClippingConfig, PrivacyConfig
-from dpfl.simulation.training.round_config import SamplingConfig, ServerConfig
+from dpfl.simulation.training.round_config import SamplingConfig
 
 _SCHEMA = SettingsFlags(
     SamplingConfig,
@@ -107,11 +107,6 @@ _PRIVACY = SettingsFlags(
         'which also needs --model_dimension.',
         'target_epsilon': 'Epsilon to meet at --delta, by --accountant.',
     },
-)
-_SERVER = SettingsFlags(
-    ServerConfig,
-    skip=('server_learning_rate',),
-    help={'server_momentum': "Momentum of the server's SGD, for --workload=server."},
 )
 _SAMPLING = SettingsFlags(
     SamplingConfig,
@@ -205,7 +200,6 @@ def _request() -> Request:
             privacy=privacy,
             planning=planning,
             schema=schema,
-            server=_SERVER.read(),
             timing=timing,
             **_SAMPLING.values(),
         )

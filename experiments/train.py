@@ -6,10 +6,8 @@ Example:
 The output directory then has metrics.csv, the privacy report, the participation log, the ledger,
 the model, checkpoints, plots and events for TensorBoard. Accuracy and loss are measured on held-out
 clients. With --resume, an interrupted run continues from its last checkpoint. With --dry_run,
-nothing is written, and what the run would cost is printed.
+nothing is trained or written, and size, noise and guarantee of the run are printed.
 """
-
-import sys
 
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line, program
@@ -32,7 +30,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Checks the flags, trains, and prints the result; or only what that would cost."""
+    """Checks the flags, trains, and prints the result; or only what the run would be."""
     program.require('tensorflow_federated')
     where = _DIRECTORY.read()
     output_flags.take_recorded(where, _CONFIG.names)
@@ -55,8 +53,6 @@ def main() -> None:
             files={archive.FLAGS: output_flags.flags_text()},
             notice=output_flags.how_to_watch(where),
         )
-    if result.profile is not None:
-        print(result.profile.render(), file=sys.stderr, end='')
     train_command.print_result(result, _FORMAT.read().format)
 
 

@@ -10,15 +10,12 @@ gan_report.md, which explains why the guarantee of the run covers the generator.
 held-out clients.
 """
 
-import sys
-
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import train_command
 from dpfl.simulation.training import GanConfig, mechanism, privacy_config, train
-from dpfl.simulation.training.config import ScaleConfig
 
 _CONFIG = SettingsFlags(
     GanConfig,
@@ -26,7 +23,6 @@ _CONFIG = SettingsFlags(
     help=privacy_config.WITHOUT_AUTO,
     skip=('noise', 'memory_limit', 'clip_schedule', 'test_clients'),
 )
-_SCALE = SettingsFlags(ScaleConfig)
 _DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
@@ -34,8 +30,8 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Checks the flags, trains, and prints the result."""
     where = _DIRECTORY.read()
-    output_flags.take_recorded(where, (*_CONFIG.names, *_SCALE.names))
-    config, scale = _CONFIG.read(), _SCALE.read()
+    output_flags.take_recorded(where, _CONFIG.names)
+    config = _CONFIG.read()
     with (
         command_line.refusing_bad_values(directory='output_dir'),
         output_flags.saying_what_is_saved(where, 'train_gan'),
@@ -47,15 +43,8 @@ def main() -> None:
             overwrite=where.overwrite,
             files={archive.FLAGS: output_flags.flags_text()},
             notice=output_flags.how_to_watch(where),
-            check=lambda plan, method: scale.scaled_up(plan, method),
         )
-        scaled = scale.scaled_up(result.report.plan, result.report.accountant)
-    if result.profile is not None:
-        print(result.profile.render(), file=sys.stderr, end='')
-    more = (
-        {} if scaled is None else {'scaled_epsilon': scaled.epsilon, 'scaled_delta': scaled.delta}
-    )
-    train_command.print_result(result, _FORMAT.read().format, **more)
+    train_command.print_result(result, _FORMAT.read().format)
 
 
 if __name__ == '__main__':

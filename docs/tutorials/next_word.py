@@ -62,7 +62,7 @@ config = TrainConfig(
 # - **optimization**: a client takes two steps of gradient descent, the server uses momentum;
 # - **evaluation**: accuracy on held-out clients after every other round.
 #
-# `dry_run(config)` says what this costs in time, memory and epsilon, before anything is trained.
+# `dry_run(config)` says what this costs in noise, memory and epsilon, before anything is trained.
 
 # %% [markdown]
 # ## Train

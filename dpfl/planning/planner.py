@@ -285,18 +285,3 @@ def scaled_cohort(clients_per_round: int, scale: float) -> int:
             'scale', scale, f'must make whole cohorts of {clients_per_round} clients per round'
         )
     return int(clients)
-
-
-@dataclasses.dataclass(frozen=True)
-class ScaledUp:
-    """A plan for more clients, and its guarantee.
-
-    Attributes:
-      plan: the plan.
-      delta: delta of the guarantee.
-      epsilon: epsilon at that delta, by the accountant of the run.
-    """
-
-    plan: PrivacyPlan
-    delta: float
-    epsilon: float

@@ -2,7 +2,6 @@
 
 from dpfl import accounting
 from dpfl.mechanisms import rounding
-from dpfl.planning.planner import ScaledUp
 from dpfl.reporting import plain_text
 
 _COVERED = """\
@@ -28,13 +27,8 @@ _NOT_COVERED = (
 )
 
 
-def render(report: accounting.PrivacyReport, scaled: ScaledUp | None) -> str:
-    """The page as Markdown.
-
-    Args:
-      report: Privacy report of the run.
-      scaled: The larger run that it stands for, or None.
-    """
+def render(report: accounting.PrivacyReport) -> str:
+    """The page of a run's report as Markdown."""
     lines = [
         '# What the guarantee means for the generator',
         '',
@@ -51,10 +45,10 @@ def render(report: accounting.PrivacyReport, scaled: ScaledUp | None) -> str:
         '## Accounting',
         '',
         '```',
-        plain_text.columns(rows(report, scaled)),
+        plain_text.columns([_row(report)]),
         '```',
         '',
-        *_assumptions(report.plan, scaled),
+        *_assumptions(report.plan),
         '## Files',
         '',
         '- `model.npz`: the weights of the generator; `generator/`: the same as a SavedModel, '
@@ -65,28 +59,24 @@ def render(report: accounting.PrivacyReport, scaled: ScaledUp | None) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def rows(report: accounting.PrivacyReport, scaled: ScaledUp | None) -> list[dict]:
-    """The parameters in [Augenstein20], tables 3 and 13, for a run and the larger run."""
-    result = [_row('this run', report.plan, report.guarantee.epsilons[0], report.deltas[0])]
-    if scaled is not None:
-        result.append(_row('scaled up', scaled.plan, scaled.epsilon, scaled.delta))
-    return result
-
-
-def _row(name, plan, epsilon, delta):
+def _row(report):
+    """The parameters in [Augenstein20], tables 3 and 13."""
+    plan = report.plan
     return {
-        '': name,
+        '': 'this run',
         'clients per round': plan.clients_per_round,
         'population': '' if plan.population is None else plan.population,
         'rounds': plan.participation.rounds,
         'clip norm': plan.clip_norm,
         'noise multiplier': plan.noise_multiplier,
-        'epsilon': accounting.round_up(epsilon) if plan.noise_multiplier else 'none',
-        'delta': rounding.shown_delta(delta),
+        'epsilon': (
+            accounting.round_up(report.guarantee.epsilons[0]) if plan.noise_multiplier else 'none'
+        ),
+        'delta': rounding.shown_delta(report.deltas[0]),
     }
 
 
-def _assumptions(plan, scaled):
+def _assumptions(plan):
     lines = []
     if plan.sampling is not None:
         lines += [
@@ -99,12 +89,6 @@ def _assumptions(plan, scaled):
             'As in Augenstein et al. 2020, replacing a client is counted as moving the sum of a '
             'round by one clip norm. Clipping alone ensures two: --adjacency=replace_one has the '
             'strict figure.',
-            '',
-        ]
-    if scaled is not None:
-        lines += [
-            'In the run that is scaled up, the mean of a round has the same noise. So it can be '
-            'expected to reach images of this quality in as many rounds. No such run was made.',
             '',
         ]
     return lines

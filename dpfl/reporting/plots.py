@@ -18,7 +18,6 @@ _LOGARITHMIC_FROM = 10
 def training_curves(
     rows: Sequence[Mapping[str, float]],
     reference_accuracies: Mapping[str, float] | None = None,
-    uniform_loss: float | None = None,
     run: str = '',
 ) -> Figure:
     """Accuracy, loss, epsilon and an adaptive clip norm against rounds.
@@ -29,8 +28,6 @@ def training_curves(
         the clients. With `clip_norm` and `clip_norm_estimate` there is a fourth panel.
       reference_accuracies: accuracies by name, drawn as labelled horizontal lines, unless unknown
         words count (`_with_oov`): the curve is that of known words.
-      uniform_loss: loss of a model that finds every answer equally likely, a line of its own; the
-        logarithmic axis of a diverging run still shows it. None to leave it out.
       run: name of the run, for the title.
 
     Returns:
@@ -46,7 +43,7 @@ def training_curves(
     panels = figure.subplots(2, 2, sharex=True).ravel()
     accuracy, loss, epsilon, norm = panels
     _draw_accuracy(accuracy, rows, reference_accuracies or {})
-    _draw_loss(loss, rows, uniform_loss)
+    _draw_loss(loss, rows)
     epsilon.plot(*_series(rows, 'epsilon'), marker='.', color='tab:red')
     epsilon.set(title='Privacy', ylabel='epsilon of the rounds so far')
     if is_adaptive:
@@ -80,11 +77,9 @@ def _draw_accuracy(axes: Any, rows: Sequence[Mapping], references: Mapping[str, 
     axes.set(title='Accuracy', ylabel='accuracy on held-out clients')
 
 
-def _draw_loss(axes: Any, rows: Sequence[Mapping], uniform_loss: float | None) -> None:
+def _draw_loss(axes: Any, rows: Sequence[Mapping]) -> None:
     at, losses = _series(rows, 'loss')
     axes.plot(at, losses, marker='.', color='tab:green')
-    if uniform_loss is not None:
-        _draw_line(axes, f'uniform guess {uniform_loss:.3g}', uniform_loss, '--')
     finite = [loss for loss in losses if np.isfinite(loss)]
     if finite and min(finite) > 0 and max(finite) > _LOGARITHMIC_FROM * min(finite):
         axes.set_yscale('log')
@@ -102,26 +97,6 @@ def _draw_line(axes: Any, label: str, value: float, style: str) -> None:
         fontsize=8,
         color='dimgrey',
     )
-
-
-def heldout_curve(rows: Sequence[Mapping[str, float]]) -> Figure:
-    """Loss and accuracy on held-out text against the steps of central training.
-
-    Args:
-      rows: each with `step`, `loss` and `accuracy`.
-
-    Returns:
-      The figure; the caller saves it.
-    """
-    figure = Figure(figsize=(7, 6), layout='constrained')
-    panels = figure.subplots(2, 1, sharex=True)
-    steps = [row['step'] for row in rows]
-    for axes, name in zip(panels, ('loss', 'accuracy'), strict=True):
-        axes.plot(steps, [row[name] for row in rows], marker='.')
-        axes.set_ylabel(f'{name} on held-out text')
-        axes.grid(alpha=0.3)
-    panels[1].set_xlabel('step')
-    return figure
 
 
 def losses(

@@ -18,7 +18,6 @@ import contextlib
 import dataclasses
 import functools
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -47,7 +46,6 @@ RAY_TIMEOUT = 3600.0
 def local_runtime(
     *,
     max_concurrent_clients: int | None = None,
-    observe: Callable[[str, float], None] | None = None,
     for_programs: bool = False,
 ) -> Iterator[None]:
     """Context manager within which TFF computations of this thread execute in this process.
@@ -65,7 +63,6 @@ def local_runtime(
       max_concurrent_clients: how many clients (shards) of a round run at a time, and how many of
         their results a sum holds; by default the number of processor cores that this process may
         use.
-      observe: as in `interpreter.Interpreter`.
       for_programs: whether to install a `tff.program.FederatedContext`, which TFF's programs need,
         such as `tff.learning.programs.train_model`. Computations then return references to values,
         within a running event loop only.
@@ -84,7 +81,7 @@ def local_runtime(
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(signals.Signals())
         context = stack.enter_context(
-            contextlib.closing(_LocalContext(max_concurrent_clients, watch, observe))
+            contextlib.closing(_LocalContext(max_concurrent_clients, watch))
         )
         installed = tff.program.NativeFederatedContext(_Async(context)) if for_programs else context
         stack.enter_context(tff.framework.get_context_stack().install(installed))
@@ -111,8 +108,8 @@ def _prepare_process() -> None:
 class _LocalContext(tff.framework.SyncContext):
     """Executes computations in a thread, so that the main thread can handle signals."""
 
-    def __init__(self, max_concurrent_clients, watch, observe):
-        self._interpreter = interpreter.Interpreter(max_concurrent_clients, observe)
+    def __init__(self, max_concurrent_clients, watch):
+        self._interpreter = interpreter.Interpreter(max_concurrent_clients)
         self._thread = _Thread('dpfl-runtime', watch)
 
     def invoke(self, comp, arg):
@@ -212,7 +209,6 @@ def ray_runtime(
     address: str | None = None,
     *,
     timeout: float = RAY_TIMEOUT,
-    observe: Callable[[str, float], None] | None = None,
 ) -> Iterator[Runtime]:
     """Context manager within which Ray executes the shards of rounds, and this process the rest.
 
@@ -228,8 +224,6 @@ def ray_runtime(
     Args:
       address: 'local', 'auto', `host:port` or None, as in `ray_cluster.connected`.
       timeout: seconds within which some shard of a round must arrive.
-      observe: as in `local_runtime`; also called with 'ray' and the seconds that a round waited for
-        its shards.
 
     Raises:
       ArgumentError: if an argument is out of range, or the process is connected to another cluster.
@@ -243,7 +237,7 @@ def ray_runtime(
 
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(signals.Signals())
-        stack.enter_context(local_runtime(observe=observe))
+        stack.enter_context(local_runtime())
         thread = stack.enter_context(contextlib.closing(_Thread('dpfl-ray', watch)))
         connection = contextlib.ExitStack()
 
@@ -259,7 +253,7 @@ def ray_runtime(
 
         rounds = thread.call(ray_rounds.Rounds, timeout, thread.abandoned)
         contexts = tff.framework.get_context_stack()
-        context = _RayContext(contexts.current, thread, rounds, observe)
+        context = _RayContext(contexts.current, thread, rounds)
         stack.enter_context(contexts.install(context))
 
         def sharded_cohorts(*arguments: Any) -> Any:
@@ -294,31 +288,28 @@ def runtime(
     ray: str | None,
     *,
     ray_timeout: float = RAY_TIMEOUT,
-    observe: Callable[[str, float], None] | None = None,
 ) -> Iterator[Runtime]:
     """The runtime of a setting: `ray_runtime`, or `local_runtime` if `ray` is None.
 
     Args:
       ray: the address of `ray_runtime`; None for this process alone.
       ray_timeout: the timeout of `ray_runtime`.
-      observe: as in both.
     """
     if ray is not None:
-        with ray_runtime(ray, timeout=ray_timeout, observe=observe) as runtime:
+        with ray_runtime(ray, timeout=ray_timeout) as runtime:
             yield runtime
         return
-    with local_runtime(observe=observe):
+    with local_runtime():
         yield Runtime({}, shards.sharded_cohorts)
 
 
 class _RayContext(tff.framework.SyncContext):
     """Executes shards on Ray, and everything else in a local context."""
 
-    def __init__(self, local, thread, rounds, observe):
+    def __init__(self, local, thread, rounds):
         self._local = local
         self._thread = thread
         self._rounds = rounds
-        self._observe = observe
         self._splits: dict[int, tuple[Any, split_round.SplitRound]] = {}
 
     def invoke(self, comp, arg):
@@ -327,10 +318,7 @@ class _RayContext(tff.framework.SyncContext):
         split = self._split(comp)
         state, shards = arg
         message, kept = self._local.invoke(split.begin, state)
-        started = time.perf_counter()
         updates = self._thread.call(self._rounds.updates, split, message, shards)
-        if self._observe is not None:
-            self._observe('ray', time.perf_counter() - started)
         return self._local.invoke(split.finish, tff.structure.Struct.unnamed(kept, updates))
 
     def _split(self, comp):

@@ -7,11 +7,9 @@ evaluates them and converts arguments and results, `graphs` executes the TensorF
 
 import collections
 import concurrent.futures
-import contextlib
 import itertools
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -34,16 +32,13 @@ class Interpreter:
 
     Args:
       num_threads: how many clients' parts of a computation run at a time.
-      observe: called with a stage and the seconds that it took; None to measure nothing. Stages are
-        'moving in' (conversion of arguments), 'clients' and 'server'.
     """
 
-    def __init__(self, num_threads: int, observe: Callable[[str, float], None] | None = None):
+    def __init__(self, num_threads: int):
         self._num_threads = num_threads
         self._threads = concurrent.futures.ThreadPoolExecutor(
             num_threads, 'dpfl-clients', initializer=graphs.compute_alone
         )
-        self._observe = observe
         self._programs: collections.OrderedDict[int, _Program] = collections.OrderedDict()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -63,12 +58,10 @@ class Interpreter:
           ValueError: if arguments have values for different numbers of clients.
         """
         program = self._program(computation)
-        watch = _Stopwatch(self._observe)
         arguments = Struct.unnamed()
         if computation.type_signature.parameter is not None:
-            with watch.measuring('moving in'):
-                parameter = computation.type_signature.parameter
-                arguments = Struct.unnamed(expressions.from_python(argument, parameter))
+            parameter = computation.type_signature.parameter
+            arguments = Struct.unnamed(expressions.from_python(argument, parameter))
         sizes = {len(leaf) for leaf in expressions.flatten(arguments) if isinstance(leaf, list)}
         if len(sizes) > 1:
             raise errors.ArgumentError(
@@ -78,16 +71,15 @@ class Interpreter:
             )
 
         def at_clients(function, members):
-            return list(self._stream(watch, function, members, len(members)))
+            return list(self._stream(function, members, len(members)))
 
         def stream(function, members):
-            return self._stream(watch, function, members, self._num_threads)
+            return self._stream(function, members, self._num_threads)
 
         execution = expressions.Execution(program.graph, at_clients, stream, max(sizes, default=0))
         try:
-            with watch.measuring('server'):
-                function = execution.evaluate(program.block, {})
-                result = function(*arguments) if callable(function) else function
+            function = execution.evaluate(program.block, {})
+            result = function(*arguments) if callable(function) else function
         except tf.errors.OpError as error:
             raise failures.of_tensorflow(error) from None
         except (concurrent.futures.CancelledError, RuntimeError):
@@ -117,7 +109,7 @@ class Interpreter:
                 self._programs.popitem(last=False)[1].close()
         return program
 
-    def _stream(self, watch, function, members, most: int) -> Iterator[Any]:
+    def _stream(self, function, members, most: int) -> Iterator[Any]:
         """The results of a function for the clients' values in order, `most` of them at a time."""
         members = iter(members)
         waiting: collections.deque[concurrent.futures.Future] = collections.deque()
@@ -127,33 +119,11 @@ class Interpreter:
                     waiting.append(self._threads.submit(function, member))
                 if not waiting:
                     return
-                with watch.measuring('clients'):
-                    waiting[0].exception()  # Waits.
+                waiting[0].exception()  # Waits.
                 yield waiting.popleft().result()
         finally:
             for future in waiting:
                 future.cancel()
-
-
-class _Stopwatch:
-    """Measures stages. The time of a stage within another one counts for the inner one only."""
-
-    def __init__(self, observe):
-        self._observe = observe
-        self._inner = 0.0
-
-    @contextlib.contextmanager
-    def measuring(self, stage: str):
-        if self._observe is None:
-            yield
-            return
-        started, before, self._inner = time.perf_counter(), self._inner, 0.0
-        try:
-            yield
-        finally:
-            seconds = time.perf_counter() - started
-            self._observe(stage, seconds - self._inner)
-            self._inner = before + seconds
 
 
 class _Program:

@@ -42,16 +42,21 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
     'b549fb5d': {
         'author_max_words': 3000,
         'client_min_sentences': 0,
+        'fork_from': None,
         'generator_every': 1,
         'match': None,
+        'profile': False,
         'select_min_examples': 1,
         'selection_epsilon': None,
         'server_beta2': None,
         'server_epsilon': None,
+        'server_warmup_rounds': 0,
+        'stop_at_epsilon': None,
         'strict': False,
         'vocabulary_choice': 'frequent',
         'vocabulary_delta': None,
         'vocabulary_rounds': 3,
+        'workload': 'prefix_sums',
     },
 }
 _LEFT = {name: (last, value) for last, of in _VALUES.items() for name, value in of.items()}

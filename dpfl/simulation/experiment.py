@@ -10,7 +10,6 @@ import tensorflow_federated as tff
 from dpfl import _validate, accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.auditing import one_shot
-from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import sampling
 from dpfl.simulation.training.config import ExecutionConfig
 
@@ -28,15 +27,12 @@ class Experiment:
         the same batches every time. It is called in a separate thread, one round ahead.
       drawn: maps (round from 0, client, batches of the client) to the batches that the client
         trains on in that round, a pure function; None for all of them in every round.
-      execution: where and how often the run trains, saves and measures its time. The number of
+      execution: where the run trains, and how often it saves. The number of
         shards determines the order in which updates are added, so it cannot change during a run;
         otherwise the results do not depend on it, bit for bit.
       evaluate: metrics of a model on held-out clients, `loss` and `accuracy` among them.
       eval_every: rounds between two evaluations; the last round is always evaluated.
       reference_accuracies: accuracies drawn as lines in the plot, by name.
-      uniform_loss: held-out loss of a model that finds every answer equally likely, drawn as a line
-        in the plot; None if that is not known.
-      watch_loss: warn at the end if the held-out loss is far above its start.
       noise_is_seeded: the noise comes from a known seed, so the run is only a simulation. Without
         one, the keys of the noise follow from the root of the run's keys. The record also counts
         the noise of earlier runs.
@@ -64,8 +60,6 @@ class Experiment:
     evaluate: Callable[[tff.learning.models.ModelWeights], Mapping[str, float]]
     eval_every: int = 1
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    uniform_loss: float | None = None
-    watch_loss: bool = False
     noise_is_seeded: bool = False
     noise_storage: mechanisms.NoiseStorage | None = None
     execution: ExecutionConfig = ExecutionConfig()
@@ -129,9 +123,7 @@ class Result:
     Attributes:
       report: the privacy report over all rounds.
       rows: the metrics of each round, `round` first.
-      profile: where the time went; None unless it was measured.
     """
 
     report: accounting.PrivacyReport
     rows: Sequence[Mapping[str, float]]
-    profile: profile_lib.Profile | None = None

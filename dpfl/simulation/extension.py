@@ -30,10 +30,8 @@ _PLAN_SETTINGS = (
     'max_participations',
     'noise_multiplier',
     'target_epsilon',
-    'stop_at_epsilon',
     'stop_at_accuracy',
     'mechanism',
-    'workload',
     'strategy',
     'blt_decay',
     'blt_scale',
@@ -51,9 +49,7 @@ def is_wanted(before: Mapping[str, Any], configuration: Mapping[str, Any]) -> bo
     now = json.loads(json.dumps(dict(configuration)))
     if not (isinstance(before.get('rounds'), int) and isinstance(now.get('rounds'), int)):
         return False
-    if before['rounds'] != now['rounds']:
-        return now['rounds'] > before['rounds']
-    return before.get('stop_at_epsilon') != now.get('stop_at_epsilon')
+    return now['rounds'] > before['rounds']
 
 
 def require_configuration(
@@ -106,13 +102,6 @@ def check(
         raise errors.RunError(str(error)) from None
     rounds, planned = plan.participation.rounds, before.participation.rounds
     if rounds <= planned:
-        until = configuration.get('stop_at_epsilon')
-        if until is not None and rounds < configuration['rounds']:
-            raise errors.ArgumentError(
-                'stop_at_epsilon',
-                until,
-                f'allows {rounds} rounds, and must allow more than {planned} to extend the run',
-            )
         raise errors.ArgumentError('rounds', rounds, f'must be above {planned} to extend the run')
     schedule = configuration.get('server_schedule', 'constant')
     if schedule != 'constant':

@@ -67,9 +67,6 @@ class GuardedProcess:
         `checkpoints/`, are as secret as the saved states. One directory holds one run.
       deltas: at which the report gives epsilon.
       accountant: by which it does.
-      stop_at_accuracy: accuracy on held-out clients at which the loop stops before its last round;
-        None without such a rule. The report then says that the number of rounds depends on their
-        data, and gives no epsilon of fewer rounds.
 
     Raises:
       ValueError: if the directory cannot be written, or there is no such report.
@@ -84,11 +81,8 @@ class GuardedProcess:
         *,
         deltas: Sequence[float] = _DELTAS,
         accountant: str = 'pld',
-        stop_at_accuracy: float | None = None,
     ):
         plan.check_accountant(accountant)
-        if stop_at_accuracy is not None:
-            _validate.number('stop_at_accuracy', stop_at_accuracy, minimum=0, maximum=1)
         self._process, self._plan = process, plan
         self._directory = run_directory.RunDirectory(directory, resume=True)
         self._path = self._directory.path / archive.LEDGER
@@ -98,7 +92,6 @@ class GuardedProcess:
             accountant,
             noise_is_seeded=False,
             also_not_covered=(archive.OWN_LOOP,),
-            stop_at_accuracy=stop_at_accuracy,
         )
         with self._directory.in_use():
             self._directory.begin(None, {})
@@ -109,7 +102,7 @@ class GuardedProcess:
         if record is None:
             return
         own = self._record.to_dict()
-        for name in (*self._plan.to_dict(), 'deltas', 'accountant', 'stop_at_accuracy'):
+        for name in (*self._plan.to_dict(), 'deltas', 'accountant'):
             if record.get(name) != own.get(name):
                 raise errors.RunError(f'{self._path}: is the journal of another plan ({name})')
 
@@ -192,7 +185,7 @@ class GuardedProcess:
         """Records that nothing more is released, and writes the report; gives it.
 
         Raises:
-          RunError: if rounds of the plan are missing, and there is no `stop_at_accuracy`.
+          RunError: if rounds of the plan are missing.
           StorageError: if a file cannot be written.
         """
         with self._directory.in_use():
@@ -200,14 +193,12 @@ class GuardedProcess:
             if run_journal.state.ended is None:
                 planned = self._plan.participation.rounds
                 done = run_journal.state.begun - (not run_journal.state.is_released)
-                has_stopped = self._record.stop_at_accuracy is not None and done
-                if done < planned and not (has_stopped and run_journal.state.is_released):
+                if done < planned:
                     raise errors.RunError(
                         f'{self._path}: has {done} of {planned} rounds; report() gives the '
                         'guarantee of a run that stops early'
                     )
-                why = 'all rounds are done' if done == planned else 'its accuracy was reached'
-                run_journal.append(journal.Ended(why=why, results={}))
+                run_journal.append(journal.Ended(why='all rounds are done', results={}))
             return self._directory.write_pages()
 
     def report(self) -> accounting.PrivacyReport:

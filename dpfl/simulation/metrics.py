@@ -3,12 +3,11 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import math
 import os
 import pathlib
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -20,10 +19,6 @@ from dpfl.mechanisms import rounding
 from dpfl.reporting import plots
 from dpfl.simulation.run_directory import RunDirectory
 
-# Factors above which a loss is far above that of a uniform guess, and that of its start.
-_UNIFORM_LOSS_FACTOR = 1.2
-_START_LOSS_FACTOR = 1.5
-
 
 class Metrics:
     """Records the metrics of a run: `metrics.csv`, TensorBoard, a progress bar and a plot.
@@ -34,11 +29,8 @@ class Metrics:
       directory: the directory of the run.
       rounds: number of rounds, for the bar.
       reference_accuracies: accuracies drawn as lines in the plot, by name.
-      uniform_loss: loss of a uniform guess, drawn as a line in the plot.
       rows: metrics of the completed rounds, if the run continues. They replace everything that an
         earlier process has left in `metrics.csv` and for TensorBoard.
-      clip_norm: the clip norm of a round, counted from 0, for TensorBoard; not needed where the
-        metrics have it. A column of one number would tell nothing.
       progress: show the bar.
 
     Attributes:
@@ -56,13 +48,9 @@ class Metrics:
         reference_accuracies: Mapping[str, float] | None = None,
         rows: Sequence[Mapping[str, float]] = (),
         *,
-        uniform_loss: float | None = None,
-        clip_norm: Callable[[int], float] | None = None,
         progress: bool = True,
     ):
         self._directory = directory
-        self._uniform_loss = uniform_loss
-        self._clip_norm = clip_norm
         self._references = reference_accuracies or {}
         self.rows: list[Mapping[str, float]] = []
         self.last: dict[str, float] = {}
@@ -100,18 +88,12 @@ class Metrics:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._plot()
 
-    def release(
-        self,
-        round_number: int,
-        values: Mapping[str, float],
-        also_shown: Mapping[str, str] | None = None,
-    ) -> None:
+    def release(self, round_number: int, values: Mapping[str, float]) -> None:
         """Records the metrics after `round_number` rounds.
 
         Args:
           round_number: number of rounds.
           values: the metrics by name.
-          also_shown: further texts for the progress bar, which no file records.
 
         Raises:
           StorageError: if they cannot be written.
@@ -122,7 +104,7 @@ class Metrics:
         latest: dict[str, str] = {name: f'{self.last[name]:.4g}' for name in shown}
         if 'epsilon' in self.last:
             latest['epsilon'] = rounding.round_up(self.last['epsilon'])
-        self._bar.set_postfix({**latest, **(also_shown or {})})
+        self._bar.set_postfix(latest)
         self._bar.update()
 
     def _keep(self, round_number: float, values: Mapping[str, float]) -> None:
@@ -137,8 +119,6 @@ class Metrics:
         self._write_events(round_number, values)
 
     def _write_events(self, round_number: float, values: Mapping[str, float]) -> None:
-        if self._clip_norm is not None:
-            values = {'clip_norm': self._clip_norm(int(round_number) - 1), **values}
         finite = {name: value for name, value in values.items() if np.isfinite(value)}
         with _naming(self._directory.path / 'tensorboard'):
             asyncio.run(self._tensorboard.release(finite, round_number))
@@ -147,9 +127,7 @@ class Metrics:
         if not self.rows:
             return
         path = self._directory.path / plots.TRAINING
-        figure = plots.training_curves(
-            self.rows, self._references, self._uniform_loss, self._directory.path.name
-        )
+        figure = plots.training_curves(self.rows, self._references, self._directory.path.name)
         with _storage.naming(path):
             path.parent.mkdir(exist_ok=True)
         with warnings.catch_warnings():
@@ -170,32 +148,6 @@ def _naming(path: pathlib.Path) -> Iterator[None]:
             message = ' '.join(error.message.split())
             # In these messages the reason follows the path.
             raise errors.StorageError(f'{path}: {message.partition("; ")[2] or message}') from error
-
-
-def divergence(
-    rows: Sequence[Mapping[str, float]], uniform_loss: float | None = None
-) -> str | None:
-    """A sentence if the last held-out loss is far too large; None if it is not.
-
-    Args:
-      rows: metrics of the rounds, some with `loss`, the mean cross entropy on held-out clients.
-      uniform_loss: that of a model that finds every answer equally likely; None if not known.
-    """
-    losses = [row['loss'] for row in rows if 'loss' in row]
-    if not losses:
-        return None
-    last, start = losses[-1], losses[0]
-    is_far = not math.isfinite(last) or last > _START_LOSS_FACTOR * abs(start)
-    if uniform_loss is not None:
-        is_far |= last > _UNIFORM_LOSS_FACTOR * uniform_loss
-    if not is_far:
-        return None
-    uniform = '' if uniform_loss is None else f', that of a uniform guess is {uniform_loss:.3g}'
-    return (
-        f'the loss on held-out clients ended at {last:.3g}; its first measurement is {start:.3g}'
-        f'{uniform}: training diverged. A lower server_learning_rate, a lower clip_norm or more '
-        'clients_per_round leave less noise in a step'
-    )
 
 
 def has_stopped(stop_at_accuracy: float | None, rows: Sequence[Mapping[str, float]]) -> bool:

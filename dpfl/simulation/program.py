@@ -19,7 +19,6 @@ from dpfl.accounting.records import archive, comparison, journal
 from dpfl.accounting.reports import inputs
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import checkpoint, data_digest, extension, metrics, run_directory
-from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.experiment import Experiment, Result
 from dpfl.simulation.run_journal import RunJournal
@@ -104,10 +103,6 @@ class _Run:
         self._data = data
         self._journal = directory.journal
         self._rounds = experiment.plan.participation.rounds
-        self._profile: profile_lib.Profile | profile_lib.Nothing
-        self._profile = (
-            profile_lib.Profile() if experiment.execution.profile else profile_lib.Nothing()
-        )
         self._start = saved or start(directory, _log.warning)
         if self._start is not None:
             before = self._journal.state.configuration
@@ -128,7 +123,6 @@ class _Run:
         self._fresh_rounds = frozenset(plan.fresh_rounds)
         self._epsilon = running.RunningEpsilon(plan, experiment.delta, experiment.accountant)
         self._runtime = contexts.Runtime({}, learning.sharded_cohorts)
-        self._waited = 0.0  # For Ray, in the current round.
 
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
@@ -143,7 +137,6 @@ class _Run:
                 contexts.runtime(
                     experiment.execution.ray or None,
                     ray_timeout=experiment.execution.ray_timeout,
-                    observe=self._observe,
                 ) as self._runtime,
                 writer,
             ):
@@ -153,10 +146,6 @@ class _Run:
                 writer.wait()
                 self._end(state, rows)
                 report = directory.write_pages()
-                if experiment.watch_loss:
-                    warning = metrics.divergence(rows, experiment.uniform_loss)
-                    if warning is not None:
-                        _log.warning('%s', warning)
         except BaseException as error:
             # It may have come after an event was written, and before this process knew it.
             with contextlib.suppress(errors.RunError, MemoryError):
@@ -175,13 +164,7 @@ class _Run:
                 with contextlib.suppress(errors.StorageError):
                     directory.forget_digests()
             raise
-        finally:
-            # Also after a failure: a run may be slow before it fails.
-            profile = self._write_profile()
-            if profile is not None and (directory.path / archive.SUMS).exists():
-                with contextlib.suppress(errors.StorageError):
-                    directory.write_digests()
-        return Result(report, rows, profile)
+        return Result(report, rows)
 
     def _end(self, state: Any, rows: Sequence[Mapping[str, float]]) -> None:
         """Writes the results of the whole run, and their digests to the journal."""
@@ -198,25 +181,18 @@ class _Run:
         results = run_directory.results(directory.path)
         self._journal.append(journal.Ended(why=why, results=results, test=test))
 
-    def _observe(self, stage: str, seconds: float) -> None:
-        if stage == 'ray':
-            self._waited += seconds
-        if self._profile.observe is not None:
-            self._profile.observe(stage, seconds)
-
     def _measure(self, weights: Any, state: Any) -> None:
         """Writes the scores of an audit's canaries after the last round."""
         experiment = self._experiment
         if experiment.audit is None:
             return
-        with self._profile.span('audit'):
-            plan = experiment.plan
-            scores = experiment.audit.scores(self._initial(), weights, state, plan)
-            measured = Measured.of(scores, plan, experiment.delta, experiment.accountant)
-            self._directory.write_audit(scores)
-            event = journal.Audited(scores=archive.sha256(self._directory.path / AUDIT))
-            if self._journal.state.audited != event:
-                self._journal.append(event)
+        plan = experiment.plan
+        scores = experiment.audit.scores(self._initial(), weights, state, plan)
+        measured = Measured.of(scores, plan, experiment.delta, experiment.accountant)
+        self._directory.write_audit(scores)
+        event = journal.Audited(scores=archive.sha256(self._directory.path / AUDIT))
+        if self._journal.state.audited != event:
+            self._journal.append(event)
         for refutation in measured.refutations:
             _log.warning('the audit refutes the guarantee: %s', refutation)
 
@@ -227,14 +203,6 @@ class _Run:
         first = checkpoint.Checkpoint.read(folder / checkpoint.FIRST)
         initial = process.initialize()
         return process.get_model_weights(state_lib.with_model(first.state, initial))
-
-    def _write_profile(self) -> profile_lib.Profile | None:
-        if not isinstance(self._profile, profile_lib.Profile):
-            return None
-        self._profile.begin('')
-        with contextlib.suppress(errors.StorageError):
-            self._directory.write_text(run_directory.PROFILE, self._profile.to_json())
-        return self._profile
 
     def _train(self, writer: checkpoint.Writer) -> tuple[Any, Sequence[Mapping[str, float]]]:
         """The state after the last round, and the metrics of all rounds."""
@@ -278,8 +246,6 @@ class _Run:
                 self._rounds,
                 experiment.reference_accuracies,
                 rows,
-                uniform_loss=experiment.uniform_loss,
-                clip_norm=self._clip_norm,
                 progress=experiment.progress,
             ) as recorded,
             contextlib.closing(shards),
@@ -295,15 +261,13 @@ class _Run:
                     if metrics.has_stopped(stop_at, recorded.rows):
                         _log.warning(_STOPPED, t, self._rounds, stop_at)
                         break
-                    self._profile.begin(str(t + 1))
                     with _naming_round(t + 1):
                         reached = t + 1, self._round(t, reached[1], shards, with_noise, recorded)
                         writer.check()
                         done, state = reached
                         if done % every == 0 and done < self._rounds:
-                            with self._profile.span('checkpoint'):
-                                writer.save(self._checkpoint(done, state))
-                                memory.give_back()
+                            writer.save(self._checkpoint(done, state))
+                            memory.give_back()
                             saved = done
             except _KEEPING_STATE:
                 done, state = reached
@@ -313,7 +277,6 @@ class _Run:
                         writer.save(self._checkpoint(done, state))
                         writer.wait()
                 raise
-            self._profile.begin('end')
         return reached[1], recorded.rows
 
     def _key(self, purpose: str) -> bytes:
@@ -384,12 +347,6 @@ class _Run:
             self._planned = None
             _log.warning(_FAR_COHORT, t + 1, size, planned, size / planned)
 
-    def _clip_norm(self, t: int) -> float:
-        """The clip norm of a round, unless it is adaptive."""
-        plan = self._experiment.plan
-        norms = [(0, plan.clip_norm), *plan.clip_schedule]
-        return next(norm for first, norm in reversed(norms) if first <= t)
-
     @contextlib.contextmanager
     def _noise(self) -> Iterator[Callable[[Any, Any], Any]]:
         """A function of a state and the intent of its round: adds noise drawn outside of TFF."""
@@ -403,7 +360,7 @@ class _Run:
         with ring_type(plan, folder, show_progress=self._experiment.progress) as ring:
 
             def supplied(state: Any, intent: Any) -> Any:
-                with self._profile.span('noise'), _storage.naming(path):
+                with _storage.naming(path):
                     return ring.supply(state, intent)
 
             yield supplied
@@ -417,34 +374,27 @@ class _Run:
         recorded: metrics.Metrics,
     ) -> Any:
         """The state after round `t`, which counts from 0."""
-        experiment, span = self._experiment, self._profile.span
+        experiment = self._experiment
         started = time.monotonic()
-        before, self._waited = collections.Counter(self._runtime.losses), 0.0
-        with span('data'):
-            data = next(shards)
-        with span('ledger'):
-            intent = self._begin(t, state)
+        before = collections.Counter(self._runtime.losses)
+        data = next(shards)
+        intent = self._begin(t, state)
         supplied = with_noise(state, intent)
-        with span('TFF'):
-            output = experiment.process.next(supplied, data)
+        output = experiment.process.next(supplied, data)
         for loss, count in (collections.Counter(self._runtime.losses) - before).items():
             _log.warning('round %d: %s, %d times; computed again', t + 1, loss, count)
             self._journal.note(ray_losses=count)
-        values = _round_metrics(experiment, output, t + 1, span)
+        values = _round_metrics(experiment, output, t + 1)
         released = output.metrics['aggregator']
         if experiment.plan.adaptive_clip is not None and 'clip_count' in released:
             values |= {name: float(value) for name, value in released.items()}
             values['clip_restart'] = float(t in self._fresh_rounds)
-        with span('accounting'):
-            values['epsilon'] = self._epsilon.after(t + 1)
-        with span('ledger'):
-            self._model, whole = state_lib.digests(output.state)
-            numbers = {name: float(value) for name, value in values.items()}
-            released = journal.Released(round=t, model=self._model, state=whole, metrics=numbers)
-            row = self._journal.release(released, time.monotonic() - started)
-        with span('metrics'):
-            shown = {'waiting': f'{self._waited:.2g} s'} if experiment.execution.ray else {}
-            recorded.release(t + 1, {name: row[name] for name in row if name != 'round'}, shown)
+        values['epsilon'] = self._epsilon.after(t + 1)
+        self._model, whole = state_lib.digests(output.state)
+        numbers = {name: float(value) for name, value in values.items()}
+        released = journal.Released(round=t, model=self._model, state=whole, metrics=numbers)
+        row = self._journal.release(released, time.monotonic() - started)
+        recorded.release(t + 1, {name: row[name] for name in row if name != 'round'})
         return output.state
 
     def _checkpoint(self, done: int, state: Any) -> checkpoint.Checkpoint:
@@ -512,18 +462,12 @@ def _naming_round(number: int) -> Iterator[None]:
         raise type(error)(f'round {number}: {error}') from error
 
 
-def _round_metrics(
-    experiment: Experiment,
-    output: Any,
-    done: int,
-    span: Callable[[str], contextlib.AbstractContextManager[None]],
-) -> dict[str, float]:
+def _round_metrics(experiment: Experiment, output: Any, done: int) -> dict[str, float]:
     """Metrics after `done` rounds: of the evaluation if one is due, and of training."""
     values: dict[str, float] = {}
     if done % experiment.eval_every == 0 or done == experiment.plan.participation.rounds:
-        with span('evaluation'):
-            weights = experiment.process.get_model_weights(output.state)
-            values.update(experiment.evaluate(weights))
+        weights = experiment.process.get_model_weights(output.state)
+        values.update(experiment.evaluate(weights))
     if experiment.record.train_metrics_released:
         for name, value in output.metrics['client_work']['train'].items():
             values[f'train_{name}'] = float(value)

@@ -35,12 +35,11 @@ from dpfl.accounting.records.verification import Verification
 from dpfl.simulation import checkpoint
 from dpfl.simulation.run_journal import RunJournal
 from dpfl.simulation.training import recorded_settings
-from dpfl.simulation.training.config import GanConfig, ScaleConfig
+from dpfl.simulation.training.config import GanConfig
 
 HTML_REPORT = 'privacy_report.html'
 _AUDIT_PAGE = 'audit.html'
 GAN_REPORT = 'gan_report.md'
-PROFILE = 'profile.json'
 RECORD, RESULT, TABLE, OTHER = 'record', 'result', 'table', 'other'
 _KEYS = 'keys'
 _KEY_BYTES = 32
@@ -91,7 +90,6 @@ FILES = (
     RunFile(GAN_REPORT, TABLE, is_of_end=True),
     RunFile(archive.BEFORE, TABLE),
     RunFile(archive.DATA, TABLE, is_private=True),
-    RunFile(PROFILE, OTHER, is_private=True),
     RunFile(archive.FLAGS, TABLE, is_private=True),
     RunFile(archive.CONFIG, TABLE, is_private=True),
     RunFile(archive.CHOICE, OTHER),
@@ -227,10 +225,7 @@ def pages_of(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[
         pages[_AUDIT_PAGE] = audit_page.render(scores, report.measured)
     journal = archive.read_journal(directory)
     if journal is not None and isinstance(recorded_settings.of_state(journal.state), GanConfig):
-        texts = recorded_settings.flags_of(journal.state) or {}
-        scale = recorded_settings.with_flags(ScaleConfig(), texts)
-        scaled = scale.scaled_up(report.plan, report.accountant)
-        pages[GAN_REPORT] = gan_page.render(report, scaled)
+        pages[GAN_REPORT] = gan_page.render(report)
     return pages
 
 

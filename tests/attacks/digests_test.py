@@ -61,7 +61,7 @@ def _trained(tmp_path_factory):
     flags = (
         '--task=user_text --model=micro --mechanism=gaussian --noise_multiplier=20 --delta=1e-6 '
         '--rounds=3 --clients_per_round=4 --min_separation=3 --eval_every=3 --eval_clients=1 '
-        f'--shards=1 --profile --sentence_length={_LENGTH}'
+        f'--shards=1 --sentence_length={_LENGTH}'
     ).split()
     paths = {'data_path': 'texts.jsonl', 'vocabulary_file': 'words', 'output_dir': 'run'}
     flags += [f'--{name}={folder / path}' for name, path in paths.items()]

@@ -43,7 +43,7 @@ _EXPORTED = {
     'saved_model/variables/variables.index',
 }
 
-_PRIVATE = ('participation.npz', 'cohorts.bin', 'ledger.jsonl', 'data.json', 'profile.json')
+_PRIVATE = ('participation.npz', 'cohorts.bin', 'ledger.jsonl', 'data.json')
 
 
 def _names(path):
@@ -207,7 +207,7 @@ def _a_run(tmp_path_factory):
         f'--task=user_text --data_path={path}/texts.jsonl --vocabulary_file={path}/words '
         '--model=micro --sentence_length=5 --mechanism=tree --noise_multiplier=2 --delta=1e-6 '
         '--rounds=3 --clients_per_round=7 --min_separation=3 --eval_every=3 --eval_clients=2 '
-        '--client_max_batches=1 --heldout_fraction=0.0001 --profile --release_train_metrics '
+        '--client_max_batches=1 --heldout_fraction=0.0001 --release_train_metrics '
         f'--output_dir={path}/run'
     )
     forked_binaries.run('train', *flags.split(), check=True)
@@ -281,4 +281,4 @@ def test_the_threat_model_names_every_file_of_a_run(run):
         archive.SUMS,
         'metrics.csv',
     }
-    assert {'data.json', 'profile.json', 'checkpoints/keys', 'cohorts.bin'} <= set(readers)
+    assert {'data.json', 'checkpoints/keys', 'cohorts.bin'} <= set(readers)

@@ -6,7 +6,6 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.mechanisms import rounding
-from dpfl.simulation.training.round_config import ScheduleConfig
 from tests import forked_binaries
 
 # Two processes may use other numbers of threads.
@@ -35,20 +34,6 @@ def test_an_optimised_strategy_goes_into_a_report(flags, tmp_path):
         'report_privacy', *_SCHEMA, flags[0], f'--strategy={output}', '--noise_multiplier=5'
     )
     assert shown['sensitivity'] == _about(result['sensitivity'])
-
-
-@pytest.mark.standard
-def test_the_losses_are_those_of_the_workload(tmp_path):
-    flags = '--mechanism=banded_toeplitz --rounds=24 --min_separation=6 --bands=3'
-    flags += f' --momentum=0.5 --nesterov --server_schedule=cosine --output={tmp_path}/found.npz'
-    result = forked_binaries.printed('optimize_strategy', *flags.split())
-    rates = ScheduleConfig(server_schedule='cosine').multipliers(24)
-    workload = mechanisms.workload.learning_rate_schedule(rates, 0.5, nesterov=True)
-    schema = Participation(24, 6)
-    expected = mechanisms.load(tmp_path / 'found.npz').rms_loss(schema, workload)
-    assert result['rms_loss'] == pytest.approx(expected, rel=1e-12)
-    plain = mechanisms.optimize_banded_toeplitz(schema, 3, 'rms')
-    assert expected < plain.rms_loss(schema, workload)
 
 
 @pytest.mark.standard

@@ -244,13 +244,9 @@ _BY_MEMORY = f'{_SMALL} --noise_multiplier=4 --model_dimension=34646'
 @pytest.mark.parametrize(
     ('flags', 'mechanism'),
     [
-        # The mechanism that is chosen: as train makes it, of another size, for another workload.
+        # The mechanism that is chosen: as train makes it, of another size.
         (f'{_SMALL} --target_epsilon=4 --model_dimension=34646', 'free_banded'),
         (f'{_BY_MEMORY} --memory_limit=0.0003', 'block_blt'),
-        (
-            f'{_BY_MEMORY} --workload=server --server_momentum=0.5 --server_schedule=linear',
-            'free_banded',
-        ),
         # Optimised for the separation, which only the population gives.
         (f'{_SMALL} --mechanism=blt --noise_multiplier=3 --accountant=analytic_gaussian', 'blt'),
         (

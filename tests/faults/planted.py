@@ -514,15 +514,12 @@ _RUNS = (
     Fault(
         'journal written after the release',
         'dpfl/simulation/program.py',
-        '            intent = self._begin(t, state)\n'
+        '        intent = self._begin(t, state)\n'
         '        supplied = with_noise(state, intent)\n'
-        "        with span('TFF'):\n"
-        '            output = experiment.process.next(supplied, data)\n',
-        "            supplied = with_noise(state, ('', '', ''))\n"
-        "        with span('TFF'):\n"
-        '            output = experiment.process.next(supplied, data)\n'
-        "        with span('ledger'):\n"
-        '            self._begin(t, state)\n',
+        '        output = experiment.process.next(supplied, data)\n',
+        "        supplied = with_noise(state, ('', '', ''))\n"
+        '        output = experiment.process.next(supplied, data)\n'
+        '        self._begin(t, state)\n',
         ('tests/simulation/resume_test.py',),
     ),
     Fault(

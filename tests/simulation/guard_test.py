@@ -290,32 +290,9 @@ def test_ids_that_are_no_clients_are_refused_before_anything_is_recorded(tmp_pat
             guarded.next(state, _DATA[0], client_ids=others)
 
 
-def test_a_rule_that_stops_the_loop_is_in_its_report(tmp_path):
-    def begun(accuracy):
-        return guard.GuardedProcess(
-            _Process(), _plan(), tmp_path, accountant=_ACCOUNTANT, stop_at_accuracy=accuracy
-        )
-
-    guarded, ids = begun(0.9), range(_CLIENTS)
-    with pytest.raises(errors.RunError, match='has 0 of 10 rounds'):
-        guarded.finish()
-    guarded.next(guarded.initialize(), [[[np.ones(2)]]] * _CLIENTS, client_ids=ids)
-    report = guarded.finish()
-    assert report.stops_by_rule and report.so_far is None
-    assert 'at least 0.9. It stopped after 1.' in report.history[0]
-    assert run_directory.verify(tmp_path).is_verified
-    with pytest.raises(errors.RunError, match='of another plan .stop_at_accuracy'):
-        begun(None)
-
-
 def test_a_report_that_cannot_be_made_is_refused_before_the_first_round(tmp_path):
-    for changes in (
-        {'deltas': []},
-        {'deltas': [2.0]},
-        {'accountant': 'none'},
-        {'stop_at_accuracy': 1.5},
-    ):
-        with pytest.raises(errors.ArgumentError, match='^(delta|accountant|stop_at_accuracy)'):
+    for changes in ({'deltas': []}, {'deltas': [2.0]}, {'accountant': 'none'}):
+        with pytest.raises(errors.ArgumentError, match='^(delta|accountant)'):
             guard.GuardedProcess(_Process(), _plan(), tmp_path / 'run', **changes)
     assert not (tmp_path / 'run').exists()
     _after(_guarded(tmp_path / 'begun'), 1)

@@ -1,6 +1,4 @@
-"""The metrics of a run: `metrics.csv`, TensorBoard events, the plot, and a model made worse."""
-
-import math
+"""The metrics of a run: `metrics.csv`, TensorBoard events and the plot."""
 
 import numpy as np
 import pytest
@@ -55,17 +53,6 @@ def test_metrics_go_on_from_the_rows_of_a_checkpoint(tmp_path, monkeypatch, done
     assert _events(directory.path, 'epsilon') == {1: np.float32(0.1), 2: np.float32(1 / 3)}
 
 
-def test_tensorboard_has_the_clip_norm_of_each_round(tmp_path):
-    directory = run_directory.RunDirectory(tmp_path)
-    rows = [{'round': 1, 'loss': 1.0}, {'round': 2, 'loss': 1.0}]
-    norms = {0: 0.5, 1: 0.25, 2: 0.125, 3: 9.0}
-    with metrics.Metrics(directory, 9, rows=rows, clip_norm=norms.__getitem__) as recorded:
-        recorded.release(3, {'loss': 1.0})
-        recorded.release(4, {'clip_norm': 2.0})
-    assert _events(tmp_path, 'clip_norm') == {1: 0.5, 2: 0.25, 3: 0.125, 4: 2.0}
-    assert [row['clip_norm'] for row in runs.metrics(tmp_path)] == ['', '', '', '2.0']
-
-
 @pytest.mark.parametrize('name', ['metrics.csv', 'tensorboard'])
 def test_metrics_that_cannot_be_written_are_named(tmp_path, name):
     directory = run_directory.RunDirectory(tmp_path)
@@ -103,27 +90,3 @@ def test_a_run_that_fails_shows_its_error_and_not_that_of_its_plot(tmp_path, mon
     ):
         recorded.release(1, {'loss': 1.0})
         raise MemoryError
-
-
-@pytest.mark.parametrize(
-    'losses, uniform, is_said',
-    [
-        ([], 4.6, False),
-        ([4.6, 3.0], 4.6, False),
-        ([4.6, 42.0], 4.6, True),
-        ([4.6, 42.0], None, True),
-        ([40.0, 42.0], 4.6, True),  # It had diverged before the first evaluation.
-        ([40.0, 42.0], None, False),
-        ([2.0, 4.0], 9.2, True),  # A public model was made worse.
-        ([4.6, 5.0], 4.6, False),
-        ([4.6, math.nan], None, True),
-        ([4.6, math.inf], 4.6, True),
-    ],
-)
-def test_a_loss_far_above_start_or_uniform_guess_is_said(losses, uniform, is_said):
-    rows = [{'round': 1, 'epsilon': 1.0}, *({'round': t, 'loss': x} for t, x in enumerate(losses))]
-    message = metrics.divergence(rows, uniform)
-    assert (message is not None) == is_said
-    if is_said:
-        assert f'ended at {losses[-1]:.3g}' in message
-        assert ('uniform' in message) == (uniform is not None)

@@ -68,7 +68,7 @@ def test_a_run_that_goes_on_loses_its_report_with_the_signature(tmp_path):
 @pytest.mark.usefixtures('undrawn')
 def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
     directory = run_directory.RunDirectory(tmp_path)
-    program.run_training(toy_experiment.in_numpy(profile=True), directory)
+    program.run_training(toy_experiment.in_numpy(), directory)
     for name in ('data.json', 'flags.txt', 'notes.txt'):
         (tmp_path / f'{name}.partial').touch(mode=0o644)  # A killed process has left it.
         directory.write_text(name, 'text')
@@ -77,7 +77,7 @@ def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
     modes = {path.relative_to(tmp_path).as_posix(): path.stat().st_mode & 0o777 for path in files}
     private = {name for name, mode in modes.items() if mode == 0o600}
     assert {'cohorts.bin', 'ledger.jsonl', 'data.json', 'flags.txt', 'metrics.csv'} < private
-    assert {'checkpoints/keys', 'profile.json', 'participation.npz', 'SHA256SUMS'} < private
+    assert {'checkpoints/keys', 'participation.npz', 'SHA256SUMS'} < private
     public = ('notes.txt', 'model.npz', 'plan.json', 'privacy_report.json')
     assert all(modes[name] & 0o077 for name in public)
     for name in ('tensorboard', 'checkpoints'):

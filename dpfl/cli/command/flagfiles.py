@@ -29,7 +29,7 @@ _TREE_FLAGS = ('tree_released',)
 _AMOUNTS = ('noise_multiplier', 'target_epsilon')
 # Flags of a preset that are dropped, by the flag that is given instead.
 _REPLACED = {
-    'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS, 'workload'),
+    'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS),
     'strategy': ('blt_decay', 'blt_scale'),
     'blt_decay': ('strategy',),
     'blt_scale': ('strategy',),

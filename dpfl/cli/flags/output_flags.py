@@ -55,9 +55,8 @@ class DryRunConfig(Settings):
 
     dry_run: bool = setting(
         False,
-        'Print what the run would cost on this machine, in time and memory, with its size and its '
-        'guarantee, and write nothing; --output_dir need not be given. A few clients are trained '
-        'to measure it.',
+        'Print the size of the run, its noise and its guarantee, and whether that noise leaves '
+        'anything to learn. Nothing is trained or written; --output_dir need not be given.',
     )
 
 

@@ -17,7 +17,6 @@ from dpfl.planning.planner import prefix_noise
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.mechanism import AUTO
-from dpfl.simulation.training.privacy_config import PREFIX_SUMS
 from dpfl.simulation.training.round_config import SamplingConfig
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def _commands(
         delta=request.privacy.delta,
         accountant=request.accountant,
         target_epsilon=target,
-        others=train_command.others_of(request.privacy, request.server),
+        others=train_command.others_of(request.privacy),
     )
     first = (('optimize_strategy', recipe.optimize),) if recipe.optimize else ()
     return (*first, ('train', tuple(of_train)))
@@ -223,15 +222,13 @@ def _candidates(
         schema,
         privacy.model_dimension,
         privacy.memory_limit,
-        request.workload(schema.rounds),
         noise=privacy.noise,
     )
-    server = None if privacy.workload == PREFIX_SUMS else request.server
     usable = [
         Candidate(
             candidate.name,
             _always(candidate.mechanism),
-            train_command.Recipe.of_candidate(candidate, schema, server),
+            train_command.Recipe.of_candidate(candidate, schema),
             candidate.verdict,
         )
         for candidate in candidates

@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from dpfl import mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.accounting import PrivacyPlan
@@ -18,8 +16,7 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Participation
 from dpfl.planning import Pace, Simulation, Target
 from dpfl.simulation.training.mechanism import AUTO, NamedMechanism
-from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
-from dpfl.simulation.training.round_config import ServerConfig
+from dpfl.simulation.training.privacy_config import PrivacyConfig
 
 _SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
@@ -166,8 +163,6 @@ class Request:
       planning: Targets, simulation and sweeps.
       schema: rounds, min_separation, max_participations, population, clients_per_round and
         timer_hours by name; None for those that are not given.
-      server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
-        workload=server.
       timing: The known times of rounds, for a timer.
       sampling: Sampling that the guarantee relies on, 'none', or the name of a kind.
       groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
@@ -182,7 +177,6 @@ class Request:
     privacy: PrivacyConfig
     planning: PlanningConfig
     schema: dict[str, Any]
-    server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
     timing: PaceConfig = dataclasses.field(default_factory=PaceConfig)
     sampling: str = 'none'
     groups: int | None = None
@@ -212,8 +206,6 @@ class Request:
                 raise _refused(name, 'cannot be combined with max_clients_per_round')
         if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
             self._check_auto()
-        if self.privacy.workload == PREFIX_SUMS:
-            self._refuse_server()
 
     def _check_amount(self) -> None:
         """Each mechanism has an amount of noise, and only one."""
@@ -279,12 +271,6 @@ class Request:
         own = [contender.noise_multiplier for contender in self.contenders]
         return bool(own) and None not in own
 
-    def _refuse_server(self) -> None:
-        """Refuses settings of the server's optimizer, which need workload=server for an effect."""
-        for name, value in self.server.flat().items():
-            if value != getattr(ServerConfig, name):
-                raise ArgumentError(name, value, 'needs workload=server')
-
     def _check_auto(self) -> None:
         if self.has_simulation:
             raise ArgumentError(
@@ -344,10 +330,6 @@ class Request:
                 delta=self.privacy.delta,
                 accountant=self.accountant,
             )
-
-    def workload(self, rounds: int) -> np.ndarray | None:
-        """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
-        return None if self.privacy.workload == PREFIX_SUMS else self.server.workload(rounds)
 
     @property
     def accountant(self) -> str:

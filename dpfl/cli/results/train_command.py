@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,6 @@ from dpfl.simulation.training import Cost, TrainResult
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
-from dpfl.simulation.training.round_config import SGD, ScheduleConfig, ServerConfig
 
 STRATEGY = 'planned.npz'
 # The loss that `mechanisms.choose` minimises.
@@ -28,18 +26,17 @@ _STATED = (
     *MechanismConfig().flat(),
     'noise_multiplier',
     'target_epsilon',
-    'workload',
     'delta',
     'accountant',
     'adjacency',
 )
 
 
-def print_result(result: TrainResult, form: str, **more: Any) -> None:
+def print_result(result: TrainResult, form: str) -> None:
     """Prints the end of a run: five lines as 'text', all its last values as 'json'."""
     if form == 'json':
-        values = {**result.summary(), **more}
-        print(json.dumps({name: _json.finite(value) for name, value in values.items()}))
+        values = {name: _json.finite(value) for name, value in result.summary().items()}
+        print(json.dumps(values))
         return
     report = result.report.to_dict()
     has_learnt, learnt = _learnt(result)
@@ -101,14 +98,9 @@ def _next(result: TrainResult, has_learnt: bool) -> str:
 
 
 def print_cost(cost: Cost, form: str) -> None:
-    """Prints the estimated cost of a run, as 'text' or 'json'."""
+    """Prints what a run would be, as 'text' or 'json'."""
     values = cost.to_dict()
-    if form == 'json':
-        print(json.dumps(values))
-        return
-    values['not_measured'] = '; '.join(cost.not_measured) or 'nothing else'
-    explanation = values.pop('how')
-    print(plain_text.table(values), textwrap.fill(explanation, 100), sep='\n')
+    print(json.dumps(values) if form == 'json' else plain_text.table(values))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,24 +130,19 @@ class Recipe:
         )
 
     @classmethod
-    def of_candidate(
-        cls, candidate: mechanisms.Candidate, schema: Participation, server: ServerConfig | None
-    ) -> 'Recipe':
+    def of_candidate(cls, candidate: mechanisms.Candidate, schema: Participation) -> 'Recipe':
         """The recipe for a mechanism that `mechanisms.choose` has optimised.
 
-        `train` optimises a mechanism that is given by its name for the prefix sums, with default
-        size and loss. Any other one has to be optimised before.
+        `train` optimises a mechanism that is given by its name with default size and loss. Any
+        other one has to be optimised before.
 
         Args:
           candidate: the chosen mechanism.
           schema: the schema that it was optimised for.
-          server: the optimizer whose models it was optimised for; None for the prefix sums.
         """
         optimizer = registry.ENTRIES[candidate.kind].optimizer
         is_default = optimizer is not None and (
-            candidate.size == optimizer.default_size(schema)
-            and optimizer.losses[0] == _LOSS
-            and (server is None or server.workload(schema.rounds) is None)
+            candidate.size == optimizer.default_size(schema) and optimizer.losses[0] == _LOSS
         )
         if optimizer is None:
             return cls({'mechanism': candidate.kind})
@@ -168,7 +155,6 @@ class Recipe:
             'max_participations': schema.count,
             optimizer.size: candidate.size,
             'loss': _LOSS,
-            **({} if server is None else _workload(server)),
             'output': STRATEGY,
         }
         optimize = tuple(_setting_texts.flags(values))
@@ -219,26 +205,14 @@ def of_plan(
     )
 
 
-def others_of(privacy: PrivacyConfig, server: ServerConfig) -> dict[str, Any]:
+def others_of(privacy: PrivacyConfig) -> dict[str, Any]:
     """The settings besides those of `of_plan` that are not the defaults of `train`, by name."""
     defaults = TrainConfig().flat()
     others = {
         name: value
-        for name, value in {**privacy.flat(), **server.flat()}.items()
+        for name, value in privacy.flat().items()
         if name not in _STATED and value != defaults[name]
     }
     if not privacy.secagg:  # Without rounding, the dimension is that of the model.
         others.pop('model_dimension', None)
     return others
-
-
-def _workload(server: ServerConfig) -> dict[str, Any]:
-    """The flags of `optimize_strategy` for `ServerConfig.workload`, by name."""
-    defaults = ScheduleConfig().flat()
-    schedule = {
-        name: value
-        for name, value in server.flat().items()
-        if name in defaults and value != defaults[name]
-    }
-    momentum = server.server_momentum if server.server_optimizer == SGD else 0.0
-    return {'momentum': momentum, 'nesterov': server.server_nesterov, **schedule}

@@ -4,16 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from dpfl import _validate, accounting
+from dpfl import _validate
 from dpfl._settings import Settings, setting
-from dpfl.accounting import gaussian
-from dpfl.errors import NOT_SHOWN, ArgumentError, one_of, renaming
-from dpfl.planning import planner
+from dpfl.errors import NOT_SHOWN, ArgumentError, one_of
 from dpfl.runtime import ray_cluster
 from dpfl.simulation.training.mechanism import AUTO
-from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
+from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.round_config import SamplingConfig, ServerConfig
 from dpfl.tasks.config import (
     CUSTOM,
@@ -99,25 +95,12 @@ class AuditConfig(Settings):
 class CourseConfig(Settings):
     """How a run begins, and when it stops before its last round."""
 
-    fork_from: str | None = setting(
-        None,
-        'Directory of an earlier run, finished or not: begin with the model of its latest '
-        'checkpoint, for instance with another noise and clip norm ([McMahan18], figure 4). The '
-        'guarantee is that of both runs together. The momentum of the server begins anew.',
-    )
     warm_start_is_public: bool = setting(
         False,
         'Declare that the model of --warm_start learned from public data only. Its run is then not '
         'counted, and the report states the declaration. Without it the model must be that of a '
         'run, and the guarantee is that of both runs together.',
         needs='warm_start',
-    )
-    stop_at_epsilon: float | None = setting(
-        None,
-        'Stop before the round that would raise epsilon above this value at --delta. The number of '
-        'rounds follows from the plan alone, so the report gives the guarantee of the rounds that '
-        'are run.',
-        above=0,
     )
     stop_at_accuracy: float | None = setting(
         None,
@@ -127,50 +110,6 @@ class CourseConfig(Settings):
         above=0,
         maximum=1,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScaleConfig(Settings):
-    """The larger run."""
-
-    scale: float | None = setting(
-        None,
-        'Also report the guarantee of a run with this many times the clients per round and the '
-        'noise multiplier, which has the same noise in the mean: 100 in [Augenstein20]. Needs '
-        '--scaled_population.',
-        needs='scaled_population',
-    )
-    scaled_population: int | None = setting(
-        None, 'Number of clients of the run of --scale.', minimum=1, needs='scale'
-    )
-    scaled_delta: float | None = setting(
-        None,
-        'Delta of the guarantee of the run of --scale; by default 0.01 / --scaled_population, as '
-        'in [Augenstein20].',
-        above=0,
-        maximum=gaussian.USUAL_MOST_DELTA,
-        needs='scale',
-    )
-
-    def scaled_up(self, plan: accounting.PrivacyPlan, accountant: str) -> planner.ScaledUp | None:
-        """The larger run; None if the settings do not ask for one.
-
-        Args:
-          plan: of the small run.
-          accountant: by which the epsilon of the larger one is computed.
-
-        Raises:
-          ArgumentError: if there is no such plan.
-        """
-        if self.scale is None or self.scaled_population is None:
-            return None
-        delta = self.scaled_delta
-        if delta is None:
-            delta = 0.01 / self.scaled_population
-        with renaming(delta='scaled_delta', population='scaled_population'):
-            cohort = planner.scaled_cohort(plan.clients_per_round, self.scale)
-            larger = planner.scaled(plan, cohort, population=self.scaled_population)
-            return planner.ScaledUp(larger, delta, larger.epsilon(delta, accountant))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,12 +207,6 @@ class ExecutionConfig(Settings):
         needs='ray',
         kept=False,
     )
-    profile: bool = setting(
-        False,
-        'Also measure where the time of a round goes; printed at the end and saved in '
-        'profile.json.',
-        kept=False,
-    )
 
     def check(self) -> None:
         """Checks the address of Ray."""
@@ -353,24 +286,14 @@ class TrainConfig(RunConfig):
     course: CourseConfig = CourseConfig()
     audit: AuditConfig = AuditConfig()
 
-    def workload(self, rounds: int) -> np.ndarray | None:
-        """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
-        if self.privacy.workload == PREFIX_SUMS:
-            return None
-        return self.optimization.workload(rounds)
-
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
         sentences = [self.optimization.describe(rounds), *self.privacy.remarks()]
         if self.privacy.mechanism == AUTO:
-            optimised = (
-                'the prefix sums of the noised means'
-                if self.workload(rounds) is None
-                else "the workload of the server's SGD"
-                if self.optimization.is_linear
-                else 'SGD with these learning rates and without momentum'
+            sentences.append(
+                'The mechanism was chosen for the least error of the prefix sums of the noised '
+                'means.'
             )
-            sentences.append(f'The mechanism was chosen for the least error of {optimised}.')
         return (*sentences, *self.task.selection.remarks())
 
     def of_own_task(self) -> 'TrainConfig':
@@ -396,10 +319,6 @@ class TrainConfig(RunConfig):
                 'clip_each_batch',
                 True,
                 'must be False with adaptive_clip: no update would be above the norm that adapts',
-            )
-        if self.course.fork_from is not None and self.task.warm_start is not None:
-            raise ArgumentError(
-                'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
         passes = self.optimization.client_epochs
         if (

@@ -21,15 +21,12 @@ from dpfl.simulation import earlier_settings, extension
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import run_data, run_model
 from dpfl.simulation.training.config import GanConfig, TrainConfig
-from dpfl.simulation.training.privacy_config import PREFIX_SUMS
 
 if TYPE_CHECKING:
-    from dpfl.simulation import profile, run_directory
+    from dpfl.simulation import run_directory
     from dpfl.simulation.training.prepared_run import PreparedRun
 
 _Config = TypeVar('_Config', TrainConfig, GanConfig)
-# Rounds whose noised counts give the share of clipped updates.
-_CLIP_COUNT_ROUNDS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +41,6 @@ class TrainResult:
       weights: trainable weights of the final model, in the order of the model.
       reference_accuracies: accuracies to compare with, by name.
       test_metrics: metrics of the final model on test clients, by name; empty without a test.
-      noise_storage: where past noise was kept; None if the run was already finished.
-      profile: where the time went; None unless it was measured.
     """
 
     directory: pathlib.Path
@@ -54,8 +49,6 @@ class TrainResult:
     weights: tuple[np.ndarray, ...]
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     test_metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    noise_storage: str | None = None
-    profile: 'profile.Profile | None' = None
 
     def _repr_html_(self) -> str:
         """The page of the report in a frame, as which notebooks show a result."""
@@ -70,35 +63,19 @@ class TrainResult:
         """The metrics of the last round, which is always evaluated; NaN if training diverged."""
         return {name: float(column[-1]) for name, column in self.metrics.items() if name != 'round'}
 
-    def share_clipped(self) -> float | None:
-        """Share of the updates that were longer than the estimate of an adaptive clip norm.
-
-        It is the mean over the last rounds, at most `_CLIP_COUNT_ROUNDS`. It follows from the
-        noised counts that adapt the norm, and so costs no privacy. With a fixed clip norm nothing
-        counts the clipped updates, and the result is None.
-        """
-        counts = self.metrics.get('clip_count')
-        if counts is None:
-            return None
-        within = float(np.mean(counts[~np.isnan(counts)][-_CLIP_COUNT_ROUNDS:]))
-        return min(1.0, max(0.0, 1 - within / self.report.plan.clients_per_round))
-
     def summary(self) -> dict[str, Any]:
         """The last metrics and the guarantee, by name."""
         report, measured = self.report, self.report.measured
-        clipped = self.share_clipped()
         return {
             'output_dir': str(self.directory),
             'rounds': len(self.metrics['round']),  # Fewer than the guarantee has, after a stop.
             **self.last,
-            **({} if clipped is None else {'share_clipped': clipped}),
             **self.reference_accuracies,
             **{
                 f'test_{name}': value
                 for name, value in self.test_metrics.items()
                 if not math.isnan(value)
             },
-            **({} if self.noise_storage is None else {'noise_place': self.noise_storage}),
             'rho': report.guarantee.rho,
             'epsilon': report.guarantee.epsilons[0],
             'delta': report.deltas[0],
@@ -169,7 +146,7 @@ class Run:
             return config
         used = self._recorded().mechanism
         base = used.base if isinstance(used, mechanisms.Restarted) else used
-        return config.with_values({'mechanism': base, 'workload': PREFIX_SUMS})
+        return config.with_values({'mechanism': base})
 
     def known_plan(self) -> accounting.PrivacyPlan | None:
         """The plan of a run that continues with it; None for one that makes its plan.
@@ -320,13 +297,7 @@ class Run:
         if self.notice:
             self.tell(self.notice)
         result = program.run_training(experiment, directory, data, saved)
-        train_result = _result(directory, result.report, result.rows)
-        storage = experiment.noise_storage
-        return dataclasses.replace(
-            train_result,
-            noise_storage=None if storage is None else storage.name,
-            profile=result.profile,
-        )
+        return _result(directory, result.report, result.rows)
 
 
 def _refuse_draw(path: pathlib.Path, known: journal.Drew, now: journal.Drew) -> NoReturn:

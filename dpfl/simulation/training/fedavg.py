@@ -2,11 +2,8 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
@@ -16,16 +13,12 @@ from dpfl.simulation.training import execution, fork, prepared_task, run_data, r
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.plan import (
     build_plan,
-    check_adapts,
     check_schedule,
-    strategy_hint,
-    within_epsilon,
 )
 from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, IMAGE_TASKS
 from dpfl.tasks.federated_task import FederatedTask, TaskSource
-from dpfl.tasks.text import tokenization
 
 if TYPE_CHECKING:
     from dpfl.auditing.canaries import CanaryDesign
@@ -43,7 +36,7 @@ def prepare(
     Args:
       config: the configuration; of a custom task, if there is a task of one's own.
       task: that task; None for the one that the configuration names.
-      run: the run, whose directory is in use; None for one that only shows what it would cost.
+      run: the run, whose directory is in use; None for one that is only shown.
       tell: gets messages for the person who started the run.
 
     Raises:
@@ -61,12 +54,7 @@ def prepare(
     drawn = {} if run is None else run.directory.state.drawn
     chosen: list[mechanisms.Candidate] = []
     asked = config if run is None else run.with_strategy(config)
-    plan = known or _plan(asked, opened, clients, origin, before, drawn, tell, chosen.extend)
-    config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
-    is_longer = run is not None and run.is_longer  # Its strategy is used already.
-    hint = None if known or is_longer else strategy_hint(config.privacy, plan)
-    if hint is not None:
-        tell(hint)
+    plan = known or _plan(asked, opened, clients, origin, before, drawn, chosen.extend)
     return FedAvgRun(config, plan, opened, clients, tell, chosen, before, origin)
 
 
@@ -77,7 +65,6 @@ def _plan(
     origin: fork.Origin,
     before: BeforeTraining,
     drawn: Mapping[str, Drew],
-    tell: Callable[[str], None],
     on_choice: Callable[[list], None],
 ) -> accounting.PrivacyPlan:
     """The plan of a run that begins, or that is to have more rounds."""
@@ -99,13 +86,9 @@ def _plan(
         # The size of the model may depend on a draw: refuse bad settings before making the draw.
         first = make(dimension=opened.most_parameters, on_choice=lambda candidates: None)
         config.sampling.sampler(first.participation, clients(), config.seed, first.sampling)
-    plan = make(dimension=opened.num_parameters, on_choice=on_choice, workload=config.workload)
+    plan = make(dimension=opened.num_parameters, on_choice=on_choice)
     # Raises early if delta is out of range, or the accountant does not know the plan.
-    delta, method = config.privacy.delta, config.privacy.accountant_of(plan)
-    plan.epsilon(delta, method)
-    if config.course.stop_at_epsilon is not None:
-        plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
-        check_adapts(config.privacy, plan)
+    plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))
     return plan
 
 
@@ -116,7 +99,7 @@ class FedAvgRun(PreparedRun):
     Attributes:
       config: the configuration.
       before: how it makes its releases before training.
-      origin: plans and state that the run takes over from another one.
+      origin: what the run takes over from another one.
     """
 
     config: TrainConfig
@@ -128,7 +111,7 @@ class FedAvgRun(PreparedRun):
         loaded, population = super().load()
         language = self.opened.language_model()
         loaded = prepared_task.prepared(self.config.task, loaded, language)
-        return _forked(loaded, self.origin), population
+        return _counted(loaded, self.origin), population
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
         """The record, with the rule that stops the run and the additions of earlier runs."""
@@ -204,8 +187,6 @@ class FedAvgRun(PreparedRun):
             ),
             test=test,
             reference_accuracies=references(config, task),
-            uniform_loss=uniform_loss(config, language),
-            watch_loss=True,
             noise_storage=storage,
             finish=None if language is None else lambda path: run_model.save(path, *language),
             audit=None if design is None else one_shot.OneShotAudit(design),
@@ -271,41 +252,22 @@ def _test(num_clients: int, task: FederatedTask) -> Callable[[Any], dict[str, fl
     )
 
 
-def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
-    """The task, starting from the model of an earlier run if there is one."""
-    model = task.model
-    weights = origin.weights([tuple(np.shape(weight)) for weight in model.initial_weights[0]])
-    if weights is not None:
-        from dpfl.tasks.text.models import architectures
-
-        model = architectures.with_weights(model, weights)
+def _counted(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
+    """The task, with what is known of an earlier run with whose model it begins."""
     seeds = {fork.EARLIER_SEEDS: list(origin.seeds)} if origin.seeds else {}
     return dataclasses.replace(
         task,
-        model=model,
         not_covered=(*task.not_covered, *origin.not_covered),
         description={**task.description, **seeds},
     )
 
 
-def uniform_loss(
-    config: TrainConfig, language: tuple[str, Sequence[str] | None] | None
-) -> float | None:
-    """Cross entropy of a model that finds every word, or every class, equally likely."""
-    if language is not None:
-        words = language[1]
-        special = tokenization.NUM_SPECIAL_TOKENS
-        return math.log(tokenization.NUM_BYTE_TOKENS if words is None else len(words) + special)
-    if config.task.task in IMAGE_TASKS:
-        from dpfl.tasks.images import image_clients
-
-        return math.log(image_clients.NUM_CLASSES)
-    return None
-
-
 def references(config: TrainConfig, task: FederatedTask) -> dict[str, float]:
     """Accuracies to compare a run with: known ones, of counting words, of guessing."""
     counted = task.baselines(config.evaluation.eval_clients) if task.baselines else {}
-    uniform = uniform_loss(config, None)
-    guessed = {} if uniform is None else {'uniform_accuracy': math.exp(-uniform)}
+    guessed = {}
+    if config.task.task in IMAGE_TASKS:
+        from dpfl.tasks.images import image_clients
+
+        guessed['uniform_accuracy'] = 1 / image_clients.NUM_CLASSES
     return {**guessed, **counted, **task.reference_accuracies}

@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from dpfl import accounting
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import execution, fedavg, gan
 from dpfl.simulation.training.config import GanConfig, TrainConfig
@@ -23,7 +22,6 @@ def train(
     progress: bool = True,
     files: Mapping[str, str] | None = None,
     notice: str = '',
-    check: Callable[[accounting.PrivacyPlan, str], object] = lambda plan, accountant: None,
 ) -> TrainResult:
     """Trains a model, and writes the run to a directory, with its privacy report.
 
@@ -48,7 +46,6 @@ def train(
       files: further texts to write to the directory when the run begins, by the names of their
         files, `*.txt`.
       notice: a message to show before the first round.
-      check: called with plan and accountant before anything that takes long; may raise.
 
     Raises:
       ArgumentError: if a value is not allowed. Raised before anything that takes long.
@@ -79,5 +76,4 @@ def train(
             prepared = gan.prepare(config, task, run=run, tell=tell)
         else:
             prepared = fedavg.prepare(config, task, run=run, tell=tell)
-        check(prepared.plan, config.privacy.accountant_of(prepared.plan))
         return run.execute(prepared, progress)

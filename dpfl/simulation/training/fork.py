@@ -1,10 +1,8 @@
-"""Runs that begin with the model of another run. Does not import TensorFlow."""
+"""The guarantee of runs that begin with the model of another run. Does not import TensorFlow."""
 
 import dataclasses
 import pathlib
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from dpfl import _validate, accounting, errors
 from dpfl.accounting.measured.measured import Measured
@@ -12,8 +10,6 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.records.journal import Journal, State
 from dpfl.accounting.reports import inputs, observed
 from dpfl.errors import ArgumentError
-from dpfl.participation import ParticipationLog
-from dpfl.simulation import checkpoint
 from dpfl.simulation.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -32,7 +28,7 @@ _TRAIN_METRICS = (
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Plans and state that a run takes over from the run whose model it begins with, if any.
+    """What a run takes over from the run whose model it begins with, if any.
 
     Attributes:
       plans: plans of that run, and of the earlier runs that it continues from itself.
@@ -41,8 +37,6 @@ class Origin:
       noise_key_digests: of their noise keys, from `inputs.earlier_keys`, as far as they are known.
       warm_start_is_public: whether one of them began with a model that was declared public.
       seeds: of the cohorts of those whose guarantee relies on them, as far as they are known.
-      arrays: the state at the checkpoint, which begins with the trainable weights of the model;
-        empty if there is none, or the run that takes over has begun already.
     """
 
     plans: tuple[accounting.PrivacyPlan, ...] = ()
@@ -51,27 +45,10 @@ class Origin:
     noise_key_digests: tuple[str, ...] = ()
     warm_start_is_public: bool = False
     seeds: tuple[int, ...] = ()
-    arrays: tuple[np.ndarray | bytes, ...] = ()
-
-    def weights(self, shapes: list[tuple[int, ...]]) -> tuple[np.ndarray, ...] | None:
-        """The weights of the model; None if it takes none, or has begun already.
-
-        Args:
-          shapes: of the trainable weights of the model that takes them.
-
-        Raises:
-          ArgumentError: if the run had another model.
-        """
-        if not self.arrays:
-            return None
-        weights = self.arrays[: len(shapes)]
-        if [np.shape(weight) for weight in weights] != shapes:
-            raise ArgumentError('fork_from', errors.NOT_SHOWN, 'must be a run with the same model')
-        return tuple(np.asarray(weight) for weight in weights)
 
 
 def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | None') -> Origin:
-    """Plans and state that a run takes over from the run whose model it begins with.
+    """What a run takes over from the run whose model it begins with.
 
     A run that is continued has them in its own directory: the other run may have gone on since.
 
@@ -83,8 +60,8 @@ def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | Non
       ArgumentError: if the earlier run has no model to begin with, its guarantee is not known, it
         did not keep its plan, or its noise has the same seed.
     """
-    fork_from, warm_start = config.course.fork_from, config.task.warm_start
-    if fork_from is None and (warm_start is None or config.course.warm_start_is_public):
+    warm_start = config.task.warm_start
+    if warm_start is None or config.course.warm_start_is_public:
         return Origin()
     if directory is not None and directory.state.begun:
         own = archive.read_plan(directory.path)
@@ -96,34 +73,7 @@ def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | Non
             own.warm_start_is_public,
             _earlier_seeds(directory.state),
         )
-    if fork_from is not None:
-        return _of_checkpoint(fork_from, config)
-    assert warm_start is not None
     return _of_model(warm_start, config)
-
-
-def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
-    """Plans and state of the run in `path`, from its latest checkpoint."""
-    source = pathlib.Path(path)
-    try:
-        records = archive.Records.read(source)
-        record, run = records.record, records.journal
-        if run is None or records.log is None:
-            raise ValueError('has no journal with the ids of clients')
-        latest = checkpoint.latest(source / archive.CHECKPOINTS, lambda reason: None, run.chain)
-        audit = archive.read_measured(source, record)
-    except (ValueError, OSError, errors.RunError) as error:
-        shown = errors.shown(error)
-        raise ArgumentError(
-            'fork_from', path, f'must be the directory of a run ({shown})'
-        ) from None
-    if latest is None or not latest.rounds:
-        raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
-    log = ParticipationLog(records.log.cohort(t) for t in range(latest.rounds))
-    _require_kept('fork_from', path, observed.observe(record.plan, log), audit)
-    origin = _of_record(record, run.state, latest.head)
-    _require_other_seeds(config, run.state, origin)
-    return dataclasses.replace(origin, arrays=tuple(latest.state))
 
 
 def _of_model(path: str, config: TrainConfig) -> Origin:
@@ -143,7 +93,7 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
         if verification.report is None or not verification.is_verified:
             raise ValueError(verification.differences[0])
         measured = verification.report.measured
-        _require_kept('warm_start', path, verification.report.observed, measured)
+        _require_kept(path, verification.report.observed, measured)
         run = archive.read_journal(source) or Journal()
         origin = _of_record(record, run.state, run.released_head())
         _require_other_seeds(config, run.state, origin)
@@ -167,14 +117,12 @@ def _run_of_model(path: str) -> pathlib.Path | None:
     return None
 
 
-def _require_kept(
-    name: str, path: str, seen: observed.Observed | None, audit: Measured | None
-) -> None:
+def _require_kept(path: str, seen: observed.Observed | None, audit: Measured | None) -> None:
     if seen is not None and seen.violations:
-        raise ArgumentError(name, path, 'must have kept its plan, and has not')
+        raise ArgumentError('warm_start', path, 'must have kept its plan, and has not')
     if audit is not None and audit.refutations:
         raise ArgumentError(
-            name, path, f'has a guarantee that its audit refutes ({audit.refutations[0]})'
+            'warm_start', path, f'has a guarantee that its audit refutes ({audit.refutations[0]})'
         )
 
 

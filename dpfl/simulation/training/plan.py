@@ -1,10 +1,7 @@
 """Builds the privacy plan of a run from its configuration. Does not import TensorFlow."""
 
-import math
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from dpfl import accounting, mechanisms
 from dpfl.errors import ArgumentError, renaming
@@ -15,10 +12,6 @@ from dpfl.simulation.training.round_config import SamplingConfig, participation,
 
 # (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
 ADAPTIVE_RESTARTS = (128, 1024)
-# Smallest saving of noise for which a line is printed.
-_LEAST_SAVING = 0.05
-# Optimising for more rounds is not done in passing.
-_MOST_ROUNDS = 10_000
 
 
 def build_plan(
@@ -30,7 +23,6 @@ def build_plan(
     on_choice: Callable[[list], None] = lambda candidates: None,
     earlier: tuple[accounting.PrivacyPlan, ...] = (),
     before: tuple[accounting.ReleaseBefore, ...] = (),
-    workload: Callable[[int], np.ndarray | None] = lambda rounds: None,
 ) -> accounting.PrivacyPlan:
     """The privacy plan of a run.
 
@@ -43,8 +35,6 @@ def build_plan(
       on_choice: called with the candidates of mechanism 'auto', the chosen one first.
       earlier: plans of the runs that the run continues from.
       before: the releases of the run before its first round.
-      workload: returns the workload of a number of rounds, for which mechanism 'auto' is optimised;
-        see `mechanisms.workload`.
 
     Raises:
       ArgumentError: if values are missing, not allowed, or contradict each other.
@@ -62,7 +52,6 @@ def build_plan(
             schema,
             dimension(),
             privacy.memory_limit,
-            workload(schema.rounds),
             noise=privacy.noise,
         )
         on_choice(candidates)
@@ -143,81 +132,3 @@ def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accoun
         return accounting.PrivacyPlan.calibrated(
             epsilon=target, delta=privacy.delta, accountant=method, **fields
         )
-
-
-def within_epsilon(
-    plan: accounting.PrivacyPlan,
-    target: float,
-    delta: float,
-    accountant: str,
-    tell: Callable[[str], None],
-) -> accounting.PrivacyPlan:
-    """The plan with the most rounds that keeps epsilon at `delta` within a target.
-
-    Args:
-      plan: of all rounds.
-      target: largest epsilon.
-      delta: strictly between 0 and 1.
-      accountant: by which epsilon is computed.
-      tell: called with a message if there are fewer rounds than in the plan.
-
-    Raises:
-      ArgumentError: if a single round has a larger epsilon, or the mechanism cannot stop early.
-    """
-
-    def of(rounds: int) -> accounting.PrivacyPlan:
-        return plan.with_participation(plan.participation.within(rounds))
-
-    def epsilon(rounds: int) -> float:
-        return of(rounds).epsilon(delta, accountant)
-
-    planned = plan.participation.rounds
-    if epsilon(planned) <= target:
-        return plan
-    if not plan.mechanism.shortens:
-        raise ArgumentError(
-            'stop_at_epsilon', target, f'mechanism={plan.mechanism.name} cannot stop early'
-        )
-    if (least := epsilon(1)) > target:
-        allowed = 'needs noise: without it no round has an epsilon'
-        if math.isfinite(least):
-            shown = accounting.round_up(least, 6)
-            allowed = f'must be at least {shown}, epsilon of one round'
-        raise ArgumentError('stop_at_epsilon', target, allowed)
-    # Epsilon of `low` rounds is within the target, that of `high` rounds is not.
-    low, high = 1, planned
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if epsilon(middle) <= target else (low, middle)
-    tell(
-        f'stops after {low} of {planned} rounds, with epsilon '
-        f'{accounting.round_up(epsilon(low), 6)}; one more round has '
-        f'{accounting.round_up(epsilon(high), 6)}'
-    )
-    return of(low)
-
-
-def strategy_hint(config: PrivacyConfig, plan: accounting.PrivacyPlan) -> str | None:
-    """A sentence about a BLT whose `strategy` was made for other rounds; None if there is nothing.
-
-    Args:
-      config: mechanism and noise.
-      plan: the plan that was made of it.
-    """
-    own, schema = plan.mechanism, plan.participation
-    if config.strategy is None or not isinstance(own, mechanisms.Blt) or not own.decay.size:
-        return None
-    if plan.sampling is not None or schema.rounds > _MOST_ROUNDS:
-        return None
-    best = mechanisms.optimize_blt(schema)  # The mechanism of a run without a strategy.
-    saved = 1 - best.max_loss(schema) / own.max_loss(schema)
-    if saved < _LEAST_SAVING:
-        return None
-    instead = 'leave out strategy'
-    if config.target_epsilon is None and plan.noise_multiplier:
-        epsilon = plan.epsilon(config.delta, config.accountant_of(plan))
-        instead += f', and give target_epsilon={epsilon} in place of noise_multiplier'
-    return (
-        f'strategy={config.strategy} was made for another schema: a BLT that is optimised for this '
-        f'one has {saved:.0%} less noise in the worst model at the same guarantee ({instead})'
-    )

@@ -116,7 +116,6 @@ def _words(config: TrainConfig) -> WordRelease | None:
         tasks = ' or '.join(REAL_TASKS)
         raise ArgumentError('vocabulary', text.vocabulary, f'needs task={tasks}')
     for name, value in (
-        ('fork_from', config.course.fork_from),
         ('warm_start', config.task.warm_start),
         ('selection_model', config.task.selection.selection_model),
     ):

@@ -1,9 +1,7 @@
 """`pretrain`: trains a word model centrally on public text, for a warm start of `train`."""
 
-import csv
 import dataclasses
 import errno
-import io
 import itertools
 import os
 import pathlib
@@ -23,8 +21,6 @@ from dpfl.tasks.text import tokenization
 _FIRST_PUBLIC = 3 * 2**62
 # Sentences that are in memory, and shuffled, at a time.
 _CHUNK = 50_000
-# One sentence in 20 is held out, as long as more are wanted.
-_HELD_OUT_EVERY = 20
 _Sentences = Callable[[], Iterator[np.ndarray]]
 
 
@@ -41,13 +37,6 @@ class PretrainConfig(Settings):
     max_sentences: int | None = setting(
         None, 'Use only the first so many sentences of the text; by default all.', minimum=1
     )
-    heldout_sentences: int = setting(
-        1_000,
-        'Sentences to hold out, one of every 20 from the beginning of the text; loss and accuracy '
-        'on them are measured during training.',
-        minimum=0,
-    )
-    eval_every: int = setting(500, 'Steps between two measurements.', minimum=1)
     vocabulary_size: int = setting(
         9_996, 'Number of words in the vocabulary; four special tokens are added.', minimum=1
     )
@@ -83,8 +72,6 @@ class PretrainResult:
       num_words: size of the vocabulary.
       num_sentences: sentences of the public text that are trained on.
       losses: loss of each step.
-      curve: on held-out sentences, dictionaries with `step`, `loss` and `accuracy`; empty without
-        such sentences. Also as a CSV file and a plot beside the model.
     """
 
     output: pathlib.Path
@@ -92,10 +79,9 @@ class PretrainResult:
     num_words: int
     num_sentences: int
     losses: np.ndarray
-    curve: tuple[dict[str, float], ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """Files, sizes, and measures of the model on held-out sentences, by name."""
+        """Files, sizes and the loss at the end, by name."""
         tail = max(1, len(self.losses) // 10)
         return {
             'output': str(self.output),
@@ -104,11 +90,6 @@ class PretrainResult:
             'sentences': self.num_sentences,
             'steps': len(self.losses),
             'loss': float(np.mean(self.losses[-tail:])),
-            **(
-                {f'heldout_{name}': self.curve[-1][name] for name in ('loss', 'accuracy')}
-                if self.curve
-                else {}
-            ),
         }
 
 
@@ -136,52 +117,32 @@ def pretrain(
     initial = architecture.initial_weights(
         len(words) + tokenization.NUM_SPECIAL_TOKENS, config.seed
     )
-    split = _Split(config, sentences)
-    score = saved_models.scorer(architecture)
-    x, y = split.heldout[:, :-1], split.heldout[:, 1:]
-    targets = max(int(np.count_nonzero(y != tokenization.PAD_ID)), 1)
-    known = max(int(np.count_nonzero(y >= tokenization.NUM_SPECIAL_TOKENS)), 1)
+    chunks = _Limited(config, sentences)
     losses: list[float] = []
-    curve: list[dict[str, float]] = []
-
-    def measure(step: int, weights: Any) -> None:
-        if len(split.heldout):
-            sums, right = score(weights, x, y)
-            loss, accuracy = float(sums.sum()) / targets, float(right.sum()) / known
-            curve.append({'step': step, 'loss': loss, 'accuracy': accuracy})
-
     # How long a file is, nobody knows before it is read.
     with _progress.bar(unit='step', disable=not progress) as bar:
-        measure(0, initial)
 
         def report(step: int, loss: float, weights: Any) -> None:
             losses.append(loss)
             bar.set_postfix(loss=f'{loss:.4g}')
             bar.update()
-            if step % config.eval_every == 0:
-                measure(step, weights)
 
         trained = architectures.pretrain(
             architecture,
             initial,
-            split.chunks,
+            chunks,
             epochs=config.epochs,
             batch_size=config.batch_size,
             learning_rate=config.learning_rate,
             seed=config.seed,
             report=report,
         )
-        if len(losses) % config.eval_every:
-            measure(len(losses), trained)
     vocabulary_file = output.with_name(output.name + '.vocabulary.txt')
     with _storage.naming(output):
         saved_models.save(saved_models.LanguageModel(config.model, trained, words), output)
     listed = ''.join(f'{word}\n' for word in words).encode()
     _storage.write_atomically(vocabulary_file, lambda file: file.write(listed))
-    _write_curve(output, curve)
-    return PretrainResult(
-        output, vocabulary_file, len(words), split.trained, np.array(losses), tuple(curve)
-    )
+    return PretrainResult(output, vocabulary_file, len(words), chunks.count, np.array(losses))
 
 
 def _check_output(output: pathlib.Path) -> None:
@@ -197,68 +158,34 @@ def _check_output(output: pathlib.Path) -> None:
             raise PermissionError(errno.EACCES, 'Permission denied')
 
 
-class _Split:
-    """The sentences to train on, chunk by chunk, and the held-out ones.
+class _Limited:
+    """The first sentences of a text, some at a time.
 
     Attributes:
-      heldout: int32 [sentences, L + 1].
-      trained: sentences in a pass; known after the first one.
+      count: sentences in a pass; known after the first one.
 
     Raises:
-      ArgumentError: if there are no sentences.
+      ArgumentError: in a pass, if there are no sentences.
     """
 
     def __init__(self, config: PretrainConfig, sentences: _Sentences):
-        self._most = config.max_sentences
+        self._config = config
         self._sentences = sentences
-        self._last = config.heldout_sentences * _HELD_OUT_EVERY
-        self.trained = 0
-        held = [part[is_held] for part, is_held in self._parts(max(self._last, 1))]
-        if not held:
-            name = 'public_clients' if config.public_text is None else 'public_text'
-            raise ArgumentError(name, getattr(config, name), 'must have sentences')
-        self.heldout = np.concatenate(held)
+        self.count = 0
 
-    def _parts(self, most: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Some sentences at a time, and which of them are held out."""
-        first = 0
-        limits = [limit for limit in (self._most, most) if limit is not None]
+    def __call__(self) -> Iterator[np.ndarray]:
+        """A pass over the sentences."""
+        count, most = 0, self._config.max_sentences
         for part in self._sentences():
-            if limits:
-                part = part[: max(min(limits) - first, 0)]
-            numbers = first + np.arange(len(part))
-            is_held = (numbers % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1) & (numbers < self._last)
-            yield part, is_held
-            first += len(part)
-            if limits and first >= min(limits):
-                return
-
-    def chunks(self) -> Iterator[np.ndarray]:
-        """The sentences to train on."""
-        trained = 0
-        for part, is_held in self._parts():
-            trained += int((~is_held).sum())
-            yield part[~is_held]
-        self.trained = trained
-
-
-def _write_curve(output: pathlib.Path, curve: list[dict[str, float]]) -> None:
-    """Writes the curve beside the model, as `.curve.csv` and `.curve.png`."""
-    if not curve:
-        return
-    from dpfl.reporting import plots
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(curve[0]))
-    writer.writeheader()
-    writer.writerows(curve)
-    data = text.getvalue().encode()
-    path = output.with_name(output.name + '.curve.csv')
-    _storage.write_atomically(path, lambda file: file.write(data))
-    figure = plots.heldout_curve(curve)
-    _storage.write_atomically(
-        path.with_suffix('.png'), lambda file: figure.savefig(file, format='png', dpi=120)
-    )
+            part = part if most is None else part[: most - count]
+            count += len(part)
+            yield part
+            if count == most:
+                break
+        if not count:
+            name = 'public_clients' if self._config.public_text is None else 'public_text'
+            raise ArgumentError(name, getattr(self._config, name), 'must have sentences')
+        self.count = count
 
 
 def _chunks(sentences: Iterable[Any], encode: Callable[[list[Any]], np.ndarray]) -> Iterator:

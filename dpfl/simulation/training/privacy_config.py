@@ -8,7 +8,7 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting import gaussian
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
-from dpfl.simulation.training.mechanism import AUTO, MechanismConfig
+from dpfl.simulation.training.mechanism import MechanismConfig
 
 _MECHANISM = (
     'How the noise of the rounds is correlated. blt, scaled_blt, block_blt, banded, '
@@ -16,13 +16,9 @@ _MECHANISM = (
     'such as --strategy. none: clipping only, no noise and no guarantee.'
 )
 # Help of the flags of commands that do not offer --mechanism=auto.
-WITHOUT_AUTO = {
-    'mechanism': _MECHANISM,
-    'workload': 'Only prefix_sums: server needs --mechanism=auto, which is not here.',
-}
+WITHOUT_AUTO = {'mechanism': _MECHANISM}
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon')
-PREFIX_SUMS = 'prefix_sums'
 _BIASED_MEAN = (
     'The mean of the updates is biased towards zero: it is divided by clients_per_round, as if '
     'every client had at least example_cap examples. cohort_weight takes the expected sum of the '
@@ -266,15 +262,6 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         'blt',
         f'{_MECHANISM} auto: the mechanism with the least noise for the schema that fits '
         '--memory_limit, optimised when the run begins.',
-    )
-    workload: str = setting(
-        PREFIX_SUMS,
-        'The sums of updates whose noise --mechanism=auto makes small. prefix_sums: as published, '
-        "and as if the server's learning rate were constant and had no momentum; server: the "
-        "models of the server's SGD with its momentum and its learning rates (for other "
-        'optimizers, with its learning rates alone).',
-        choices=(PREFIX_SUMS, 'server'),
-        needs={'mechanism': (AUTO,)},
     )
     target_epsilon: float | None = setting(
         None, 'Use the noise multiplier that gives this epsilon at --delta.'

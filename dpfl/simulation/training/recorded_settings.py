@@ -164,16 +164,12 @@ def _of_plan(
 ) -> Iterator[str]:
     """How the plan differs from the one that the settings give."""
     plan = record.plan
-    course = getattr(config, 'course', None)
-    until = None if course is None else course.stop_at_epsilon
     try:
         made = _rebuilt(config, plan, state.drawn, has_own_data=_has_own_data(state, config))
-        if until is not None and plan.participation.rounds < made.participation.rounds:
-            made = made.with_participation(made.participation.within(plan.participation.rounds))
         for where, was, now in comparison.differences(plan.to_dict(), made.to_dict()):
             was, now = comparison.short(was), comparison.short(now)
             yield f'{where} is {was}, by {archive.CONFIG} {now}'
-        yield from _of_noise(config.privacy, record, until)
+        yield from _of_noise(config.privacy, record)
         if not _has_mechanism(config.privacy, plan):
             yield f'its mechanism, {plan.mechanism.name}, is not the one of {archive.CONFIG}'
     except ValueError as error:
@@ -192,9 +188,8 @@ def _rebuilt(
     if privacy.mechanism != NONE:
         defaults = PrivacyConfig()
         own = {'mechanism': recorded.mechanism, 'noise_multiplier': recorded.noise_multiplier}
-        without = ('target_epsilon', 'workload')
         privacy = privacy.with_values(
-            {name: getattr(defaults, name) for name in (*PARAMETERS, *without)} | own
+            {name: getattr(defaults, name) for name in (*PARAMETERS, 'target_epsilon')} | own
         )
     before = (
         prepared_task.of_run(config).releases
@@ -216,30 +211,15 @@ def _rebuilt(
     )
 
 
-def _of_noise(
-    privacy: PrivacyConfig, record: archive.PlanRecord, until: float | None
-) -> Iterator[str]:
-    """How the amount of noise, and an epsilon that ends the run, differ from the settings.
-
-    Args:
-      privacy: the settings.
-      record: the plan of the run, and the other statements of its report.
-      until: an epsilon that ends the run.
-    """
-    plan = record.plan
-    amount = plan.noise_multiplier
-    given = privacy.noise_multiplier
+def _of_noise(privacy: PrivacyConfig, record: archive.PlanRecord) -> Iterator[str]:
+    """How the amount of noise differs from the settings."""
+    amount, given = record.plan.noise_multiplier, privacy.noise_multiplier
     if given is not None and not comparison.is_close(given, amount):
         yield f'noise_multiplier is {amount}, by {archive.CONFIG} {given}'
-    for name, target, least in (
-        ('target_epsilon', privacy.target_epsilon, 0.0 if until else 1 - _CALIBRATION),
-        ('stop_at_epsilon', until, 0.0),
-    ):
-        if target is None:
-            continue
-        epsilon = plan.epsilon(record.deltas[0], record.accountant)
-        if not least * target <= epsilon <= target * (1 + 1e-9):
-            yield f'epsilon is {epsilon}, by {archive.CONFIG} {name} is {target}'
+    if (target := privacy.target_epsilon) is not None:
+        epsilon = record.plan.epsilon(record.deltas[0], record.accountant)
+        if not (1 - _CALIBRATION) * target <= epsilon <= target * (1 + 1e-9):
+            yield f'epsilon is {epsilon}, by {archive.CONFIG} target_epsilon is {target}'
 
 
 def _has_mechanism(privacy: PrivacyConfig, recorded: accounting.PrivacyPlan) -> bool:
@@ -287,7 +267,7 @@ def _of_report(
         expected['stop_at_accuracy'] = course.stop_at_accuracy
         expected['warm_start_is_public'] |= course.warm_start_is_public
         is_counted = config.task.warm_start is not None and not course.warm_start_is_public
-        continues = course.fork_from is not None or is_counted
+        continues = is_counted
     for name, value in expected.items():
         stated = getattr(record, name)
         if stated != value:

@@ -19,7 +19,6 @@ _OTHERS = ('min_separation', 'timer', 'uniform')
 SGD = 'sgd'
 # Share of the learning rate in the last round of a schedule.
 _FINAL_RATE = 0.1
-# Optimizers that scale each coordinate by its past gradients.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -233,73 +232,7 @@ def participation(config: ParticipationConfig) -> Participation:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScheduleConfig(Settings):
-    """How the learning rate of the server changes over the rounds."""
-
-    server_schedule: str = setting(
-        'constant',
-        "Course of the server's learning rate after the warm-up. linear: constant, and over the "
-        'last quarter of all rounds straight down to a tenth. cosine: half a wave of the cosine '
-        'down to a tenth.',
-        choices=('constant', 'linear', 'cosine'),
-    )
-    server_warmup_rounds: int = setting(
-        0,
-        "Rounds in which the server's learning rate rises in equal steps; it is full in the last "
-        'of them.',
-        minimum=0,
-    )
-
-    def multipliers(self, rounds: int) -> np.ndarray:
-        """Learning rate of each round, relative to the full one; float64 [rounds], above 0.
-
-        Raises:
-          ArgumentError: if there are fewer rounds than those of warm-up and cooldown together.
-        """
-        warmup, t = self.server_warmup_rounds, np.arange(rounds)
-        rates = np.minimum((t + 1) / warmup, 1.0) if warmup else np.ones(rounds)
-        if warmup > rounds:
-            raise ArgumentError('server_warmup_rounds', warmup, f'must be <= {rounds}, all rounds')
-        drop = 1 - _FINAL_RATE
-        if self.server_schedule == 'linear':
-            cooldown = _cooldown(rounds)
-            if warmup + cooldown > rounds:
-                raise ArgumentError(
-                    'server_warmup_rounds',
-                    warmup,
-                    f'must be <= {rounds - cooldown}, the rounds before the last quarter',
-                )
-            rates = rates - drop * np.clip((t - (rounds - cooldown) + 1) / cooldown, 0, 1)
-        elif self.server_schedule == 'cosine':
-            if warmup > max(rounds - 2, 0):
-                raise ArgumentError(
-                    'server_warmup_rounds',
-                    warmup,
-                    f'must be <= {max(rounds - 2, 0)}, which leaves rounds for the cosine',
-                )
-            after = np.clip((t - warmup) / max(rounds - 1 - warmup, 1), 0, 1)
-            rates = rates - drop * (1 - np.cos(np.pi * after)) / 2
-        return rates
-
-    def workload_of_sgd(
-        self, rounds: int, momentum: float, nesterov: bool = False
-    ) -> np.ndarray | None:
-        """The workload A of SGD with this schedule and full learning rate 1.
-
-        Returns:
-          As in `mechanisms.workload`; None for the prefix sums.
-
-        Raises:
-          ArgumentError: as `multipliers`.
-        """
-        rates = self.multipliers(rounds)
-        if nesterov or (rates != 1).any():
-            return mechanisms.workload.learning_rate_schedule(rates, momentum, nesterov=nesterov)
-        return mechanisms.workload.momentum(rounds, momentum) if momentum else None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServerConfig(ScheduleConfig):
+class ServerConfig(Settings):
     """How the server makes a step from the noised mean of a round."""
 
     server_optimizer: str = setting(
@@ -311,6 +244,12 @@ class ServerConfig(ScheduleConfig):
     server_learning_rate: float = setting(
         1.0, "Learning rate of the server's optimizer.", **_validate.SCALE
     )
+    server_schedule: str = setting(
+        'constant',
+        "Course of the server's learning rate. linear: constant, and over the last quarter of all "
+        'rounds straight down to a tenth.',
+        choices=('constant', 'linear'),
+    )
     server_momentum: float = setting(
         0.9, "Momentum of the server's SGD; beta_1 of adam.", minimum=0, below=1
     )
@@ -321,67 +260,39 @@ class ServerConfig(ScheduleConfig):
     )
 
     def check(self) -> None:
-        """Raises ArgumentError if the optimizer cannot use the momentum that is given."""
+        """Raises ArgumentError for Nesterov's momentum without any."""
         super().check()
         if self.server_nesterov and not self.server_momentum:
             raise ArgumentError('server_nesterov', True, 'needs a server_momentum above 0')
 
     def rates(self, rounds: int) -> np.ndarray:
-        """Learning rate of each round, float64 [rounds].
-
-        Raises:
-          ArgumentError: as `multipliers`.
-        """
-        return self.server_learning_rate * self.multipliers(rounds)
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether the model is a linear function of the noised means of the rounds."""
-        return self.server_optimizer == SGD
-
-    def workload(self, rounds: int) -> np.ndarray | None:
-        """The workload A that a mechanism is optimised for, at full learning rate 1.
-
-        Row t gives the model after round t as a sum of the rounds' noised means. That is exact for
-        SGD, with momentum and a schedule. Adam divides each coordinate by a
-        function of its past gradients, so no matrix is known beforehand: the workload is then that
-        of SGD with the same schedule and without momentum.
-
-        Returns:
-          As in `mechanisms.workload`; None for the prefix sums.
-
-        Raises:
-          ArgumentError: as `multipliers`.
-        """
-        momentum = self.server_momentum if self.is_linear else 0.0
-        return self.workload_of_sgd(rounds, momentum, self.server_nesterov)
+        """Learning rate of each round, float64 [rounds]."""
+        rates = np.ones(rounds)
+        if self.server_schedule == 'linear':
+            cooldown = _cooldown(rounds)
+            after = np.arange(rounds) - (rounds - cooldown) + 1
+            rates -= (1 - _FINAL_RATE) * np.clip(after / cooldown, 0, 1)
+        return self.server_learning_rate * rates
 
     def describe(self, rounds: int) -> str:
-        """Sentences about the optimizer and the workload that gives the noise of the models."""
-        name, momentum = self.server_optimizer, self.server_momentum
-        rate = self._describe_schedule(rounds)
-        if not self.is_linear:
+        """Sentences about the optimizer and the noise of the models."""
+        rate = 'a constant learning rate'
+        if self.server_schedule == 'linear':
+            rate = (
+                f'a learning rate with a linear cooldown over the last {_cooldown(rounds)} rounds'
+            )
+        if self.server_optimizer != SGD:
             return (
-                f'The server uses {name.capitalize()} with {rate}. It divides each coordinate by a '
-                'function of its past gradients, so the models are no linear function of the '
-                'noised means. Errors and losses of a mechanism are stated for SGD without '
-                'momentum: that they order mechanisms for this optimizer, too, is an assumption.'
+                f'The server uses {self.server_optimizer.capitalize()} with {rate}. It divides '
+                'each coordinate by a function of its past gradients, so the models are no linear '
+                'function of the noised means. Errors and losses of a mechanism are stated for SGD '
+                'without momentum: that they order mechanisms for this optimizer, too, is an '
+                'assumption.'
             )
         kind = "Nesterov's momentum" if self.server_nesterov else 'momentum'
         return (
-            f'The server uses SGD with {kind} {momentum:g} and {rate}: each model is a linear '
-            'function of the noised means, with a workload that is known beforehand.'
-        )
-
-    def _describe_schedule(self, rounds: int) -> str:
-        warmup, name = self.server_warmup_rounds, self.server_schedule
-        parts = [f'{warmup} rounds of warm-up'] if warmup else []
-        if name == 'linear':
-            parts.append(f'a linear cooldown over the last {_cooldown(rounds)} rounds')
-        elif name == 'cosine':
-            parts.append('a cosine course')
-        return (
-            f'a learning rate with {" and ".join(parts)}' if parts else 'a constant learning rate'
+            f'The server uses SGD with {kind} {self.server_momentum:g} and {rate}: each model is a '
+            'linear function of the noised means, with a workload that is known beforehand.'
         )
 
 

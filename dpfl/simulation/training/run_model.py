@@ -53,11 +53,6 @@ class GenerateConfig(Settings):
 
     count: int = setting(10, 'Number of texts.', minimum=1)
     length: int = setting(20, 'Limit on the tokens of each text: words, or bytes.', minimum=1)
-    temperature: float = setting(
-        1.0,
-        'Below 1, probable tokens become more probable; 1 samples the model as it is.',
-        minimum=1e-3,
-    )
     seed: int = setting(0, 'Seed of the draws.', minimum=0)
 
 
@@ -92,11 +87,11 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
         count=config.count,
         length=config.length,
         seed=config.seed,
-        temperature=config.temperature,
     )
-    tokens, scores = drawn.tokens, drawn.log_probabilities
     if model.vocabulary is None:
-        texts = tokenization.decode_words(tokens)
+        texts = tokenization.decode_words(drawn.tokens)
     else:
-        texts = tokenization.decode_sentences(tokens, model.vocabulary)
-    return [Text(text, float(score)) for text, score in zip(texts, scores, strict=True)]
+        texts = tokenization.decode_sentences(drawn.tokens, model.vocabulary)
+    return [
+        Text(text, float(score)) for text, score in zip(texts, drawn.log_probabilities, strict=True)
+    ]

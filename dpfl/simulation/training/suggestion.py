@@ -50,6 +50,8 @@ NOT_PRIVATE = (
 MODELS = ('micro', 'tiny', 'small')
 # Shares of the words that vocabularies cover which are tried, and of the sentences not cut.
 _COVERED, _UNCUT = (0.7, 0.85, 0.95), 0.9
+# The clients that are looked at; they are a random sample.
+_MOST_CLIENTS = 1000
 # Part of epsilon for finding the words of a private vocabulary.
 _VOCABULARY_SHARE = 0.25
 # Local steps per client to aim for, the most, and how large a batch may become.
@@ -186,9 +188,6 @@ class SuggestConfig(Settings):
         above=0,
         below=1,
     )
-    sample_clients: int = setting(
-        1000, 'How many clients are looked at; they are a random sample.', minimum=1
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +244,7 @@ def suggest(
 
     loaded = text_task.load(task, tell_of_words, before, opened)
     clients = loaded.training
-    looked_at = min(wishes.sample_clients, clients.count)
+    looked_at = min(_MOST_CLIENTS, clients.count)
     statistics = TextStatistics.of(
         map(clients.sentences, range(looked_at)),
         loaded.vocabulary,

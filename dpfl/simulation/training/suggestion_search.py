@@ -201,7 +201,6 @@ def search(
         complete.sampling,
         population=lambda: goal.population,
         dimension=lambda: dimension,
-        workload=complete.workload,
         before=goal.before,
     )
     # Other noise than in the search, whose result is fitted to its own noise.

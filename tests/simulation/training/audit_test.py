@@ -126,8 +126,8 @@ def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
     assert done.returncode == 2 and 'has a guarantee that its audit refutes' in done.stderr
     with pytest.raises(ArgumentError, match='audit'):
         two_reports.guarantee([result.report] * 2)
-    with pytest.raises(ArgumentError, match='fork_from=.*audit refutes'):
-        train(_AUDITED.with_values({'fork_from': run, 'noise_seed': 1}), copy, progress=False)
+    with pytest.raises(ArgumentError, match='warm_start=.*audit refutes'):
+        train(_AUDITED.with_values({'warm_start': run, 'noise_seed': 1}), copy, progress=False)
 
 
 def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):

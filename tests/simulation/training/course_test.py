@@ -4,7 +4,6 @@ import dataclasses
 import math
 import shutil
 
-import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
@@ -12,7 +11,7 @@ from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import fork, train
-from dpfl.simulation.training.plan import build_plan, within_epsilon
+from tests import text_files
 from tests.accounting import archives
 from tests.simulation.training import small_config
 
@@ -21,67 +20,12 @@ pytestmark = pytest.mark.usefixtures('undrawn')
 _FORK = {'noise_multiplier': 4.0, 'clip_norm': 0.1, 'noise_seed': 6, 'rounds': 4}
 
 
-def _plan(mechanism):
-    return accounting.PrivacyPlan(
-        mechanism=mechanism,
-        participation=Participation(12, 2),
-        clip_norm=1.0,
-        noise_multiplier=2.9,
-        clients_per_round=4,
-    )
-
-
-def test_a_run_has_as_many_rounds_as_epsilon_allows():
-    plan = _plan(mechanisms.Blt(12, [0.9], [0.2]))
-    epsilons = [
-        plan.with_participation(plan.participation.within(t)).epsilon(1e-5, 'rdp')
-        for t in range(1, 13)
-    ]
-    told: list[str] = []
-    for target in np.linspace(epsilons[0], epsilons[-1] * 0.999, 7):
-        found = within_epsilon(plan, float(target), 1e-5, 'rdp', told.append)
-        rounds = sum(epsilon <= target for epsilon in epsilons)
-        assert found.participation.rounds == rounds < 12
-        assert found.epsilon(1e-5, 'rdp') <= target < epsilons[rounds]
-    assert 'of 12 rounds, with epsilon' in told[0]
-    assert within_epsilon(plan, epsilons[-1], 1e-5, 'rdp', told.append) == plan
-    least = accounting.round_up(epsilons[0], 6)  # Rounded to nearest it was refused again.
-    assert float(least) > epsilons[0] > float(f'{epsilons[0]:.6g}')
-    with pytest.raises(ArgumentError, match=f'stop_at_epsilon=0.1: must be at least {least}, '):
-        within_epsilon(plan, 0.1, 1e-5, 'rdp', told.append)
-    assert within_epsilon(plan, float(least), 1e-5, 'rdp', told.append).participation.rounds == 1
-    silent = dataclasses.replace(plan, noise_multiplier=0.0)
-    with pytest.raises(ArgumentError, match='stop_at_epsilon=0.1: needs noise'):
-        within_epsilon(silent, 0.1, 1e-5, 'rdp', told.append)
-    full = _plan(mechanisms.FullHonakerTree(12))
-    with pytest.raises(ArgumentError, match='cannot stop early'):
-        within_epsilon(full, 0.1, 1e-5, 'rdp', told.append)
-
-
-@pytest.fixture(scope='module', name='stopped')
-def _stopped(tmp_path_factory):
-    """A run of 3 of 12 rounds."""
-    path = tmp_path_factory.mktemp('stopped') / 'run'
-    long = small_config.BLT.with_values({'rounds': 12, 'min_separation': 2})
-    short = long.with_values({'rounds': 3})
-    plan = build_plan(short.privacy, short.sampling, population=None, dimension=None)
-    config = long.with_values({'stop_at_epsilon': plan.epsilon(1e-3) * 1.0001})
-    return path, config, train(config, path / 'run', progress=False)
-
-
-@pytest.mark.standard
-@pytest.mark.tff
-def test_the_guarantee_is_that_of_the_rounds_that_are_run(stopped):
-    path, config, result = stopped
-    assert result.metrics['round'].tolist() == [1, 2, 3]
-    assert result.report.guarantee.rounds == 3 and result.report.basis == 'plan'
-    assert result.report.guarantee.epsilons[0] <= config.course.stop_at_epsilon
-    assert run_directory.verify(path / 'run').differences == ()
-    again = train(config, path / 'run', resume=True, progress=False)
-    assert again.report == result.report
-    less = config.with_values({'stop_at_epsilon': 0.99 * config.course.stop_at_epsilon})
-    with pytest.raises(ArgumentError, match='stop_at_epsilon=.*: allows 2 rounds, and must allow'):
-        train(less, path / 'run', resume=True, progress=False)
+@pytest.fixture(scope='module', name='earlier')
+def _earlier(tmp_path_factory):
+    """A run of 3 rounds."""
+    path = tmp_path_factory.mktemp('earlier') / 'run'
+    config = small_config.BLT.with_values({'rounds': 3, 'min_separation': 2})
+    return path, train(config, path, progress=False)
 
 
 @pytest.mark.standard
@@ -104,30 +48,23 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
 
 @pytest.mark.standard
 @pytest.mark.tff
-@pytest.mark.parametrize('kind, model', [('fork_from', 'run'), ('warm_start', 'run/saved_model')])
-def test_a_run_that_begins_with_the_model_of_another_counts_it(stopped, tmp_path, kind, model):
-    path, _, origin = stopped
-    config = small_config.BLT.with_values({**_FORK, kind: str(path / model)})
+def test_a_run_that_begins_with_the_model_of_another_counts_it(earlier, tmp_path):
+    path, origin = earlier
+    config = small_config.BLT.with_values({**_FORK, 'warm_start': str(path / 'saved_model')})
     result = train(config, tmp_path / 'run', progress=False)
     began = archive.read_journal(tmp_path / 'run').of_kind(journal.Began)[0]
     assert began.model == journal.digest(origin.weights)
     plan = result.report.plan
     assert plan.earlier == (origin.report.plan,)
-    (earlier,) = result.report.earlier_noise_key_digests
-    assert earlier.startswith(f'{origin.report.noise_key_digest}:')
+    (key,) = result.report.earlier_noise_key_digests
+    assert key.startswith(f'{origin.report.noise_key_digest}:')
     own = dataclasses.replace(plan, earlier=())
     assert result.report.guarantee.mu == pytest.approx(math.hypot(own.mu, origin.report.plan.mu))
     assert plan.clip_norm == 0.1 and plan.noise_multiplier == 4.0
     assert 'together with the 1 earlier run(s)' in result.report.to_dict()['statement']
     assert result.metrics['epsilon'][0] > origin.report.guarantee.epsilons[0]
     assert run_directory.verify(tmp_path / 'run').differences == ()
-    if kind == 'fork_from':
-        assert 'begins with the model of an earlier run (3 rounds' in result.report.history[0]
-        # The other directory may be gone: what was taken over is in the fork's own.
-        moved = shutil.move(path / 'run', path / 'elsewhere')
-        again = train(config, tmp_path / 'run', resume=True, progress=False)
-        assert again.report == result.report
-        shutil.move(moved, path / 'run')
+    assert 'begins with the model of an earlier run (3 rounds' in result.report.history[0]
 
 
 @pytest.mark.parametrize('sampling', ['none', 'poisson'])
@@ -171,9 +108,15 @@ def test_the_run_of_a_model_is_the_folder_itself_or_that_of_its_saved_model(
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_a_seed_does_not_come_back_after_several_forks(tmp_path):
+def test_a_seed_does_not_come_back_after_several_runs(tmp_path):
+    text_files.write_clients(tmp_path / 'a.jsonl', 20, sentences=3)
+    text_files.write_words(tmp_path / 'words.txt')
     config = small_config.GAUSSIAN.with_values(
         {
+            'task': 'user_text',
+            'data_path': str(tmp_path / 'a.jsonl'),
+            'vocabulary_file': str(tmp_path / 'words.txt'),
+            'vocabulary_size': None,
             'sampling': 'poisson',
             'min_separation': 1,
             'rounds': 1,
@@ -182,14 +125,14 @@ def test_a_seed_does_not_come_back_after_several_forks(tmp_path):
         }
     )
     train(config, tmp_path / 'first', progress=False)
-    second = {'fork_from': str(tmp_path / 'first'), 'seed': 4, 'noise_seed': 6, 'rounds': 2}
+    second = {'warm_start': str(tmp_path / 'first'), 'seed': 4, 'noise_seed': 6, 'rounds': 2}
     for resume in (False, True):
         train(config.with_values(second), tmp_path / 'second', resume=resume, progress=False)
     longer = config.with_values({**second, 'rounds': 3})
     limits = train(longer, tmp_path / 'second', resume=True, progress=False).report.also_not_covered
     assert len(set(limits)) == len(limits)
     assert run_directory.verify(tmp_path / 'second').differences == ()
-    again = config.with_values({'fork_from': str(tmp_path / 'second'), 'noise_seed': 7})
+    again = config.with_values({'warm_start': str(tmp_path / 'second'), 'noise_seed': 7})
     for seed in (3, 4):
         with pytest.raises(ArgumentError, match='must not be that of an earlier run: the cohorts'):
             train(again.with_values({'seed': seed}), tmp_path / 'third', progress=False)
@@ -200,8 +143,8 @@ def test_a_seed_does_not_come_back_after_several_forks(tmp_path):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
-    run = stopped[0] / 'run'
+def test_another_warm_start_must_be_declared_public(earlier, tmp_path):
+    run = earlier[0]
     model = shutil.copytree(run / 'saved_model', tmp_path / 'model')
     values = {**_FORK, 'rounds': 1, 'min_separation': 1, 'warm_start': str(model)}
     config = small_config.BLT.with_values(values)
@@ -225,14 +168,13 @@ def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
 
 @pytest.mark.standard
 @pytest.mark.tff
-@pytest.mark.parametrize('kind', ['fork_from', 'warm_start'])
-def test_beginnings_that_are_refused(stopped, tmp_path, kind):
+def test_beginnings_that_are_refused(earlier, tmp_path):
     for changes, message in (
         ({'noise_seed': 5}, 'noise_seed=5: must not be that of the earlier run'),
         ({'adjacency': 'replace_one'}, 'adjacency=replace_one: must be zero_out'),
-        ({'model': 'tiny'}, 'same model|warm_start'),
-        ({kind: 'absent'}, f'{kind}=absent: (must be the dir|is not the model)'),
+        ({'model': 'tiny'}, 'warm_start'),
+        ({'warm_start': 'absent'}, 'warm_start=absent: is not the model'),
     ):
-        values = {**_FORK, kind: str(stopped[0] / 'run'), **changes}
+        values = {**_FORK, 'warm_start': str(earlier[0]), **changes}
         with pytest.raises(ArgumentError, match=message):
             train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)

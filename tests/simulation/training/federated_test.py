@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import pathlib
 import shutil
 import threading
 
@@ -16,11 +15,11 @@ from dpfl.cli.command import command_line
 from dpfl.cli.results import report_files
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import TrainResult, train
+from dpfl.simulation.training import train
 from dpfl.tasks import own_data
 from dpfl.tasks.config import TaskConfig
 from tests import binaries, forked_binaries, runs
-from tests.accounting import archives, plans
+from tests.accounting import archives
 from tests.simulation import toy_experiment
 from tests.simulation.training import small_config
 
@@ -64,7 +63,7 @@ def test_the_result_has_what_the_directory_has(tmp_path):
     assert again.last == result.last and again.report.to_json() == result.report.to_json()
     assert again.reference_accuracies == result.reference_accuracies != {}
     # What changes no bit may change.
-    config = _CONFIG.with_values({'checkpoint_every': 1, 'profile': True})
+    config = _CONFIG.with_values({'checkpoint_every': 1, 'keep_checkpoints': 2})
     assert train(config, path, resume=True, progress=False).last == result.last
 
 
@@ -183,16 +182,3 @@ def _own_task(change=lambda clients, heldout: (clients, heldout, 0)):
 def test_a_run_goes_on_or_is_overwritten_and_not_both(tmp_path):
     with pytest.raises(ArgumentError, match='resume=True: cannot be combined with overwrite'):
         train(_CONFIG, tmp_path, resume=True, overwrite=True, progress=False)
-
-
-@pytest.mark.parametrize(
-    'late, share', [(20.0, 0.6), (49.0, 0.02), (-3.0, 1.0), (60.0, 0.0), (None, None)]
-)
-def test_the_share_of_clipped_updates_follows_from_the_last_noised_counts(late, share):
-    metrics = {'round': np.arange(40.0)}
-    if late is not None:
-        metrics['clip_count'] = np.array([50.0] * 20 + [late - 5, late + 5] * 10)
-    report = plans.report(plans.independent(40, clients_per_round=50))
-    result = TrainResult(pathlib.Path('run'), report, metrics, ())
-    assert result.share_clipped() == pytest.approx(share)
-    assert result.summary().get('share_clipped') == result.share_clipped()

@@ -52,10 +52,9 @@ _KINDS = {
         'sampling': 'poisson',
         'client_update': 'fedsgd',
         'client_batch_size': 3,
-        'server_optimizer': 'adam',
         'server_learning_rate': 0.05,
-        'server_schedule': 'cosine',
-        'server_warmup_rounds': 1,
+        'server_optimizer': 'adam',
+        'server_schedule': 'linear',
     },
     'sampling without replacement': {**_GAUSSIAN, 'sampling': 'without_replacement'},
     'cyclic Poisson sampling': {**_BANDED, 'bands': 2, 'sampling': 'cyclic_poisson'},
@@ -63,7 +62,6 @@ _KINDS = {
     'balls in bins': {**_BANDED, 'bands': 4, 'sampling': 'balls_in_bins'},
     'audit': {'audit': True, 'audit_canaries': 40},
     'test of the final model': {'test_clients': 3},
-    'end at an epsilon': {'rounds': 12, 'stop_at_epsilon': 0.9},
     'selected clients': {
         **_GAUSSIAN,
         'select_clients': ('length<=5',),
@@ -74,8 +72,12 @@ _KINDS = {
         **small_config.PRIVATE_WORDS,
         'data_path': '{folder}/data.jsonl',
     },
-    'fork': {'noise_seed': 6, 'fork_from': '{folder}/origin', 'audit': True, 'audit_canaries': 40},
-    'warm start': {'noise_seed': 6, 'warm_start': '{folder}/origin'},
+    'warm start': {
+        'noise_seed': 6,
+        'warm_start': '{folder}/origin',
+        'audit': True,
+        'audit_canaries': 40,
+    },
 }
 _STANDARD = ('correlated noise that is restarted',)
 # Of some kinds only; the same bits after an interruption.
@@ -94,7 +96,7 @@ def _config(kind, folder):
     }
     if 'data_path' in changes:
         text_files.write_clients(folder / 'data.jsonl', clients=90, sentences=4)
-    if {'fork_from', 'warm_start'} & set(changes):
+    if 'warm_start' in changes:
         small_config.copied(folder / 'origin')
     return small_config.BLT.with_values(changes)
 

@@ -2,7 +2,6 @@
 
 import functools
 
-import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
@@ -15,7 +14,7 @@ from dpfl.simulation.training import (
     mechanism,
 )
 from dpfl.simulation.training.mechanism import NamedMechanism
-from dpfl.simulation.training.plan import build_plan, strategy_hint
+from dpfl.simulation.training.plan import build_plan
 from tests.simulation.training import small_config
 
 _POPULATION = 24
@@ -61,43 +60,10 @@ def test_given_parameters_are_used():
         mechanism.build(_UNSPECIFIED.privacy, 12)
 
 
-def test_auto_is_optimised_for_the_given_workload():
-    asked = []
-
-    def workload(rounds):
-        asked.append(rounds)
-        return np.ones(rounds)
-
-    config = _UNSPECIFIED.with_values(
-        {'mechanism': 'auto', 'memory_limit': 0, 'workload': 'server', 'rounds': 12}
-    )
+def test_auto_takes_what_fits_into_memory():
+    config = _UNSPECIFIED.with_values({'mechanism': 'auto', 'memory_limit': 0, 'rounds': 12})
     # Without memory, what can be drawn again is left, and of that the least loss.
-    assert _plan_of(config, workload=workload).mechanism.name == 'banded_inverse'
-    assert asked == [12]
-
-
-@pytest.mark.standard
-def test_a_strategy_for_other_rounds_is_mentioned_with_what_it_costs():
-    accountant = 'analytic_gaussian'
-    given = _UNSPECIFIED.with_values({'strategy': 'blt_b400', 'accountant': accountant}).privacy
-    plan = _optimizable(strategy='blt_b400', rounds=60)
-    best = mechanisms.optimize_blt(plan.participation)
-    saved = 1 - best.max_loss(plan.participation) / plan.mechanism.max_loss(plan.participation)
-    text = strategy_hint(given, plan)
-    assert saved > 0.05 and f'has {saved:.0%} less noise' in text
-    # The proposal has the guarantee of the plan.
-    epsilon = plan.epsilon(given.delta, accountant)
-    assert f'target_epsilon={epsilon} in place of noise_multiplier' in text
-    calibrated = {'noise_multiplier': None, 'target_epsilon': epsilon, 'accountant': accountant}
-    followed = _optimizable(rounds=60, **calibrated)
-    assert followed.mechanism == best
-    assert followed.epsilon(given.delta, accountant) == pytest.approx(epsilon, rel=1e-6)
-    assert 'in place of' not in strategy_hint(given.with_values(calibrated), plan)
-    # No hint for a strategy that was optimised for this schema, nor for parameters given singly.
-    assert strategy_hint(given, _optimizable(mechanism='tree')) is None
-    assert strategy_hint(small_config.BLT.privacy, _optimizable(mechanism='blt')) is None
-    made_for = {'rounds': 2000, 'min_separation': 400, 'max_participations': 5}
-    assert strategy_hint(given, _optimizable(strategy='blt_b400', **made_for)) is None
+    assert _plan_of(config).mechanism.name == 'banded_inverse'
 
 
 # --- Mechanisms by a short text, in comparisons.

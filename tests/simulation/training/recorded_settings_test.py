@@ -224,20 +224,10 @@ def test_a_gan_states_its_limits():
     assert len(_differences(less, config)) == 1
 
 
-def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_settings():
-    plan = archives.record_of().plan
-    shorter = plan.with_participation(plan.participation.within(4))
-    epsilon = shorter.epsilon(1e-6, 'analytic_gaussian')
-    record = archives.record_of(plan=shorter, remarks=_BASE.remarks(4))
-    assert _differences(record, _BASE)
-    assert _differences(record, _config(stop_at_epsilon=epsilon)) == []
-    assert _differences(record, _config(stop_at_epsilon=0.9 * epsilon))
-
-
 def test_a_fork_has_earlier_plans():
     plan = archives.record_of().plan
     earlier = (archives.make_record(noise_multiplier=5.0).plan,)
-    config = _config(fork_from='runs/a')
+    config = _config(warm_start='runs/a')
     forked = archives.record_of(config, plan=dataclasses.replace(plan, earlier=earlier))
     assert _differences(forked, config) == []
     seeded = dataclasses.replace(forked, noise_is_seeded=True)

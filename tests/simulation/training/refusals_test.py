@@ -3,7 +3,7 @@
 import pytest
 
 from dpfl import errors
-from dpfl.simulation.training import GanConfig, TrainConfig, config, dry_run, train
+from dpfl.simulation.training import GanConfig, TrainConfig, dry_run, train
 from dpfl.tasks.before_training import WordRelease
 from tests import text_files
 from tests.simulation.training import small_config
@@ -24,19 +24,12 @@ _NO_WORDS = {'vocabulary_size': None, 'sentence_length': 20}
             {'target_epsilon': 2.0},
             'target_epsilon=2.0: cannot be combined with noise_multiplier',
         ),
-        (
-            config.ScaleConfig(scale=2.0, scaled_population=10**6),
-            {'scaled_delta': 0.0},
-            'scaled_delta=0.0: must be',
-        ),
         (_BLT, {'warm_start_is_public': True}, 'warm_start_is_public=True: needs warm_start'),
-        (_BLT, {'fork_from': 'b', 'warm_start': 'a'}, 'warm_start=a: cannot be combined with fork'),
         (_BLT, {'audit_canaries': 50}, 'audit_canaries=50: needs audit'),
         (_BLT, {'timer_hours': 5.0}, 'timer_hours=5.0: needs sampling=timer'),
         (_BLT, {'secagg_bits': 16}, 'secagg_bits=16: needs secagg'),
         (_BLT, {'secagg_scale': 9.0}, 'secagg_scale=9.0: needs secagg'),
         (GanConfig(), {'memory_limit': 0.5}, 'memory_limit=0.5: cannot be used for a GAN'),
-        (_BLT, {'workload': 'server'}, '.*needs mechanism=auto'),
         (_AUDITED, {'noise': 'hardened'}, 'audit=True: cannot be combined with noise=hardened'),
         (_AUDITED, {'clipping': 'per_layer'}, 'audit=True: .* with clipping=per_layer'),
         (_AUDITED, {'estimator': 'clipped'}, 'audit=True: .* with estimator=clipped'),
@@ -98,12 +91,10 @@ _KNOWN = 'needs a vocabulary that is known before'
         ),
         (False, {'ray_timeout': 0}, 'ray_timeout=0'),
         (False, {'ray_timeout': 5}, 'ray_timeout=5.0: needs ray'),
-        (False, {'server_warmup_rounds': 9}, 'server_warmup_rounds=9: must be <= 4'),
         (True, {'vocabulary_epsilon': None}, 'vocabulary=private: needs vocabulary_epsilon'),
         (True, {'vocabulary': 'data'}, 'vocabulary_epsilon=30.0: needs vocabulary=private'),
         (True, {'task': 'synthetic_text'}, _OTHER_TASK),
         (True, {'warm_start': 'x'}, f'warm_start=x: {_KNOWN}'),
-        (True, {'fork_from': 'x'}, f'fork_from=x: {_KNOWN}'),
         (True, {'noise': 'hardened'}, 'noise=hardened: must be default with a vocabulary'),
         # A private vocabulary was drawn, shown and forgotten, and the next call drew again.
         (True, {'clients_per_round': 5000}, 'clients_per_round'),

@@ -49,7 +49,7 @@ class Samples:
       tokens: int32 [N, L]: the sequence without begin token, end token, padding. Sequences cut
         after L tokens have no end token.
       log_probabilities: float64 [N], natural logarithm of equation 1 over the tokens drawn, under
-        the model itself (temperature 1).
+        the model itself, whose probability of begin and padding is not 0.
     """
 
     tokens: np.ndarray
@@ -64,7 +64,6 @@ def sample(
     count: int,
     length: int,
     seed: int,
-    temperature: float = 1.0,
 ) -> Samples:
     """Draws sequences. The begin token and padding are never drawn.
 
@@ -75,7 +74,6 @@ def sample(
       count: N, the number of sequences.
       length: L, the most tokens of a sequence.
       seed: integer in [0, 2**64). The result is a pure function of all arguments.
-      temperature: > 0; logits are divided by it. Values below 1 favour probable tokens.
 
     Raises:
       ValueError: if weights or seed are outside their range; the message names them.
@@ -88,8 +86,7 @@ def sample(
     forbidden[[special.pad, special.begin]] = -np.inf
 
     def choose(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        logits = logits / temperature + forbidden
-        drawn = tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
+        drawn = tf.random.stateless_categorical(logits + forbidden, 1, seed, tf.int32)[:, 0]
         return tf.minimum(drawn, num_tokens - 1)  # It is `num_tokens` if logits are no numbers.
 
     @tf.function
