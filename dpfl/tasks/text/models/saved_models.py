@@ -13,7 +13,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -243,26 +243,19 @@ def _remove(path: pathlib.Path) -> None:
 def of_model(
     model: LanguageModel,
 ) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """The function of `scorer` for the weights of a model."""
-    weights = tuple(tf.convert_to_tensor(weight) for weight in model.weights)
-    return functools.partial(scorer(model.architecture), weights)
-
-
-def scorer(
-    architecture: architectures.Architecture,
-) -> Callable[[Sequence[Any], np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Losses and right predictions of models, as a function that is safe to call in any thread.
+    """Losses and right predictions of a model, as a function that is safe to call in any thread.
 
     Returns:
-      A function of weights, inputs and targets, the latter integers [N, L] both. It returns two
-      float64 [N]: the sum of the cross entropies of the targets that are not padding, in nats; and
-      how many words of the vocabulary the model predicts, as `accuracy` in `metrics` counts them.
+      A function of inputs and targets, integers [N, L] both. It returns two float64 [N]: the sum of
+      the cross entropies of the targets that are not padding, in nats; and how many words of the
+      vocabulary the model predicts, as `accuracy` in `metrics` counts them.
     """
+    architecture, weights = model.architecture, tuple(map(tf.convert_to_tensor, model.weights))
 
     @functools.cache
     def compiled(length: int) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
         @tf.function(reduce_retracing=True)
-        def scores(weights: Any, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def scores(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             x, y = (tf.ensure_shape(part, [None, length]) for part in (x, y))
             logits = architecture.logits(weights, x)
             entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
@@ -274,16 +267,13 @@ def scorer(
 
         return scores
 
-    def of_rows(
-        weights: Sequence[Any], x: np.ndarray, y: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def of_rows(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         losses, right = np.zeros(len(y)), np.zeros(len(y))
-        parameters = tuple(map(tf.convert_to_tensor, weights))
-        step = max(1, _MOST_LOGITS // (x.shape[1] * int(parameters[0].shape[0])))
+        step = max(1, _MOST_LOGITS // (x.shape[1] * int(weights[0].shape[0])))
         for i in range(0, len(y), step):
             rows = slice(i, i + step)
             parts = compiled(x.shape[1])(
-                parameters, tf.constant(x[rows], tf.int32), tf.constant(y[rows], tf.int32)
+                tf.constant(x[rows], tf.int32), tf.constant(y[rows], tf.int32)
             )
             losses[rows], right[rows] = (part.numpy() for part in parts)
         return losses, right
