@@ -6,11 +6,11 @@ Example:
 
 It runs the aggregator of a training run on canaries, thousands of trials with and without a client,
 and attacks what is released in all rounds (docs/reference/audits.md). It prints the claimed mu and
-epsilon, and lower bounds that are above the truth with at most the probability 1 - confidence. A
+epsilon, and lower bounds that are above the truth with a probability of at most 5 %. A
 bound above the claim means that the claim is false, or bad luck; the exit status is then 1.
 
---restart_first and --restart_every, --adaptive_clip, --secagg, --noise=hardened, --supplied_noise
-and --resume_after audit the code of these features.
+--restart_first and --restart_every, --adaptive_clip, --secagg, --noise=hardened and --resume_after
+audit the code of these features.
 
 --run_dir=<directory> prints the audit of a finished run of train --audit instead
 (docs/reference/audits.md).

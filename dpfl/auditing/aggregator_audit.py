@@ -41,6 +41,8 @@ _DRAWS = 400
 _NO_NOISE = 1e-9
 # Canaries for each guess, in the bound that does not need independent trials.
 _CANARIES_FOR_A_GUESS = 10
+# Probability with which a lower bound is not above the truth.
+CONFIDENCE = 0.95
 _ASSUMPTIONS = (
     'Trials are independent: noise is independent between coordinates and runs.',
     'The client has the largest update that clipping admits, in the rounds of the pattern, and '
@@ -51,7 +53,6 @@ _SECAGG = (
     'other canaries.'
 )
 _SIMULATED = 'The noise has a seed: a simulation.'
-_NORMAL = 'mu_lower_if_normal also assumes that statistics are normal with equal variances.'
 _DEPENDENT = 'mu_lower_one_run does not assume that trials are independent.'
 
 
@@ -67,7 +68,6 @@ class AggregatorAudit:
       mu_of_canaries: the largest mu that these canaries can show if all is as planned. It is below
         the claim if the claim counts more than is released, or is an upper bound.
       mu_lower: lower confidence bound on mu, for any distribution of the releases.
-      mu_lower_if_normal: tighter lower confidence bound, for normal statistics only.
       mu_lower_one_run: lower confidence bound on mu that holds even if trials depend on each other.
       epsilon_lower: lower confidence bound on epsilon, for any distribution of the releases.
       method: the attacker that showed `mu_lower`: 'likelihood_ratio' or 'learned'.
@@ -84,7 +84,6 @@ class AggregatorAudit:
     epsilon_claimed: float
     mu_of_canaries: float
     mu_lower: float
-    mu_lower_if_normal: float
     mu_lower_one_run: float
     epsilon_lower: float
     method: str
@@ -110,7 +109,7 @@ class AggregatorAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; infinite numbers are None."""
-        assumptions = [*_ASSUMPTIONS, _NORMAL, _DEPENDENT]
+        assumptions = [*_ASSUMPTIONS, _DEPENDENT]
         if self.plan.discretization is not None:
             assumptions.append(_SECAGG)
         if self.config.seed is not None:
@@ -123,7 +122,6 @@ class AggregatorAudit:
             'mu_claimed': _mu(self.plan),
             'mu_of_canaries': self.mu_of_canaries,
             'mu_lower': self.mu_lower,
-            'mu_lower_if_normal': self.mu_lower_if_normal,
             'mu_lower_one_run': self.mu_lower_one_run,
             'delta': self.delta,
             'epsilon_claimed': self.epsilon_claimed,
@@ -136,7 +134,7 @@ class AggregatorAudit:
             'power': dict(self.power),
             'trials': self.trials,
             'present': self.present,
-            'confidence': self.config.confidence,
+            'confidence': CONFIDENCE,
             'method': self.method,
             'seed': self.config.seed,
             'resume_after': self.config.resume_after,
@@ -178,7 +176,7 @@ def audit(
         for_learner.first_half(), for_learner.second_half(), matrix, multiplier
     )
     # Each attacker has half of the error.
-    confidence = 1 - (1 - config.confidence) / 2
+    confidence = 1 - (1 - CONFIDENCE) / 2
 
     def largest(measure: lower_bounds.Measure) -> dict[str, float]:
         tests = others.present.size, others.absent.size
@@ -207,8 +205,7 @@ def audit(
         epsilon_claimed=plan.epsilon(delta, accountant),
         mu_of_canaries=reachable,
         mu_lower=mus[method],
-        mu_lower_if_normal=lower_bounds.mu_of_normal_statistics(*planned, config.confidence),
-        mu_lower_one_run=_one_run(*planned, config.confidence),
+        mu_lower_one_run=_one_run(*planned),
         epsilon_lower=max(epsilons.values()),
         method=method,
         pattern=tuple(np.flatnonzero(worst).tolist()),
@@ -259,12 +256,12 @@ def _powers(
     return powers
 
 
-def _one_run(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:
+def _one_run(present: np.ndarray, absent: np.ndarray) -> float:
     scores = np.concatenate([present, absent])
     is_present = np.arange(scores.size) < present.size
     count = max(1, scores.size // _CANARIES_FOR_A_GUESS)
     return lower_bounds.mu_of_guesses(
-        scores.size, *lower_bounds.guessed(scores, is_present, count), confidence
+        scores.size, *lower_bounds.guessed(scores, is_present, count), CONFIDENCE
     )
 
 
@@ -301,7 +298,6 @@ def _sequences(
             patterns * np.where(is_present, 1.0, absence),
             seed=seed,
             resume_after=config.resume_after,
-            supplied_noise=config.supplied_noise,
             on_round=on_round,
         )
         kinds = [

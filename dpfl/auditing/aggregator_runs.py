@@ -62,7 +62,6 @@ def released(
     *,
     seed: int | None = None,
     resume_after: int | None = None,
-    supplied_noise: bool = False,
     on_round: Callable[[], object] = lambda: None,
 ) -> np.ndarray:
     """Releases of a plan's aggregator in a run with canaries, in clip norms.
@@ -74,7 +73,6 @@ def released(
       seed: of the noise; None for a key from the operating system.
       resume_after: number of rounds after which the state is written as bytes, and read by an
         aggregator that is built anew; None for a run without an interruption.
-      supplied_noise: whether past noise is kept by a ring outside of the state.
       on_round: called after every round.
 
     Returns:
@@ -94,13 +92,12 @@ def released(
             raise errors.ArgumentError('resume_after', resume_after, below)
     results = np.empty((rounds, size))
     with contextlib.ExitStack() as stack:
-        aggregator = stack.enter_context(_Aggregator(plan, size, most, seed, supplied_noise))
+        aggregator = stack.enter_context(_Aggregator(plan, size, most, seed))
         state = aggregator.initial_state()
         for t in range(rounds):
             if t == resume_after:
                 saved = _saved(state)
-                new = _Aggregator(plan, size, most, seed, supplied_noise)
-                aggregator = stack.enter_context(new)
+                aggregator = stack.enter_context(_Aggregator(plan, size, most, seed))
                 state = _restored(saved, aggregator.initial_state())
             results[t], state = aggregator.round(state, updates[t])
             on_round()
@@ -120,26 +117,17 @@ def _check(plan: accounting.PrivacyPlan, most: int) -> None:
 class _Aggregator:
     """The query of a plan, with one compiled function that computes a round."""
 
-    def __init__(
-        self,
-        plan: accounting.PrivacyPlan,
-        size: int,
-        most: int,
-        seed: int | None,
-        supplied: bool,
-    ):
+    def __init__(self, plan: accounting.PrivacyPlan, size: int, most: int, seed: int | None):
         """Args: size: coordinates; most: clients of a round; otherwise as `released`."""
         is_hardened = plan.noise == 'hardened'
         self._sizes = tensor_sizes(size)
         specs = [tf.TensorSpec([count], tf.float32) for count in self._sizes]
         self._query = aggregators.build_query(
-            plan, seed, record_specs=specs, supplied_noise=supplied or is_hardened
+            plan, seed, record_specs=specs, supplied_noise=is_hardened
         )
         self._ring: Any = None
         if is_hardened:
             self._ring = aggregators.HardenedRing(plan, show_progress=False)
-        elif supplied:
-            self._ring = aggregators.NoiseRing(plan, show_progress=False)
         self._plan, self._most = plan, most
         # TFF does not rewrite Python code either.
         self._round = tf.function(self._compute, autograph=False)

@@ -16,12 +16,6 @@ class AggregatorAuditConfig(Settings):
         minimum=64,
         maximum=2**24,
     )
-    confidence: float = setting(
-        0.95,
-        'Probability with which a lower bound is not above the truth.',
-        above=0,
-        below=1,
-    )
     seed: int | None = setting(
         None,
         'Seed of the noise and of the choice of the trials with the client: a simulation, which '
@@ -34,8 +28,4 @@ class AggregatorAuditConfig(Settings):
         'Number of rounds after which the state is written, to continue from it with an aggregator '
         'that is built anew. By default a run is not interrupted.',
         minimum=1,
-    )
-    supplied_noise: bool = setting(
-        False,
-        'Keep past noise in a ring outside of the state, as training runs do if it is large.',
     )

@@ -27,7 +27,6 @@ two thirds of the true mu. It is the largest mu that is refuted: under every sma
 right guesses have at most the probability 1 - confidence.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,8 +40,6 @@ _ROUNDING = 1e-9
 # Most thresholds that are tried.
 _MOST_THRESHOLDS = 512
 _PLANNED = np.linspace(-6.0, 6.0, 1201)
-# From this t statistic on, the normal variable in it is replaced by a margin, below 1e-3 of it.
-_LARGE_STATISTIC, _NORMAL_MARGIN = 1e4, 10.0
 # Largest guarantee that is searched, and the accuracy of the search.
 _MOST = 100.0
 _STEPS = 50
@@ -182,64 +179,6 @@ def _best(rates: tuple[np.ndarray, np.ndarray], measure: Measure, tests: tuple[i
     values = measure(Counts(rates[0] * absent, absent, rates[1] * present, present))
     largest = np.flatnonzero(values >= np.max(values))
     return int(largest[np.argmin((rates[0] + rates[1])[largest])])
-
-
-def mu_of_normal_statistics(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:
-    """Lower confidence bound on mu for normal statistics. NOT free of assumptions.
-
-    It is exact if all statistics are independent and normal, with one variance and one of two
-    means: mu is then their distance in standard deviations, and the t statistic of two samples has
-    the noncentral t distribution with `mu / sqrt(1/n + 1/m)` ([Hedges85], chapter 5). If they are
-    not normal, the bound may exceed the truth at any confidence. It needs far fewer trials than
-    `mu` for the same accuracy.
-
-    Args:
-      present, absent: statistics of the trials, [n] and [m], together at least 3.
-      confidence: strictly between 0 and 1.
-
-    Returns:
-      The bound, at least 0; infinity for two different values without any variance.
-
-    Raises:
-      ArgumentError: if the confidence is out of its range, or there are too few trials.
-    """
-    _validate.number('confidence', confidence, above=0, below=1)
-    n, m = len(present), len(absent)
-    if min(n, m) < 1 or n + m < 3:
-        raise errors.ArgumentError('trials', n + m, 'must be at least 3, some with the client')
-    freedom, width = n + m - 2, math.sqrt(1 / n + 1 / m)
-    squares = ((present - present.mean()) ** 2).sum() + ((absent - absent.mean()) ** 2).sum()
-    distance = float(present.mean() - absent.mean())
-    if squares == 0:
-        return math.inf if distance > 0 else 0.0
-    t = distance / (width * math.sqrt(squares / freedom))
-    return _smallest_noncentrality(t, freedom, 1 - confidence) * width
-
-
-def _smallest_noncentrality(t: float, freedom: int, error: float) -> float:
-    """The noncentrality for which a t statistic of `t` or more has the probability `error`.
-
-    A lower bound of it for a large statistic, as that of releases without noise: SciPy would take
-    minutes, and not converge.
-    """
-    if t > _LARGE_STATISTIC:
-        # The normal variable in the statistic is above the margin with a probability of 1e-23.
-        quantile = float(scipy.stats.chi2.ppf(error, freedom))
-        return max(t * math.sqrt(quantile / freedom) - _NORMAL_MARGIN, 0.0)
-
-    def excess(noncentrality: float) -> float:
-        return float(scipy.stats.nct.sf(t, freedom, noncentrality)) - error
-
-    if t <= 0 or excess(0.0) >= 0:
-        return 0.0
-    low, high = 0.0, t
-    # At a noncentrality of about t the probability is about 1/2, above the error.
-    while excess(high) < 0:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
-    return low
 
 
 def mu_of_guesses(canaries: int, guesses: int, right: int, confidence: float) -> float:

@@ -42,7 +42,7 @@ _RESTARTED = mechanisms.Restarted(mechanisms.BinaryTree(_ROUNDS), (2,), _ROUNDS)
 @pytest.mark.parametrize(
     'changes, how, tolerance',
     [
-        ({}, {'supplied_noise': True}, 3e-5),  # Clipping leaves a margin of 1e-5.
+        ({}, {}, 3e-5),  # Clipping leaves a margin of 1e-5.
         (dict(group_size=2), {'resume_after': 3}, 6e-5),
         (dict(mechanism=_RESTARTED, clip_schedule=((2, 0.01),)), {}, 3e-5),
         (

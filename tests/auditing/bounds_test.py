@@ -73,37 +73,6 @@ def test_counts_by_hand():
     np.testing.assert_array_equal(found.false_negatives, [0, 2])
 
 
-@pytest.mark.parametrize(('mu', 'n', 'm'), [(0.0, 3, 4), (1.0, 5, 3), (2.0, 40, 60)])
-def test_normal_bound_is_exceeded_with_exactly_the_error(mu, n, m):
-    """The bound is above mu from that t statistic on which has the probability of the error."""
-    width, freedom = math.sqrt(1 / n + 1 / m), n + m - 2
-    t = stats.nct.ppf(0.9, freedom, mu / width)
-    for factor, is_above in ((1 - 1e-6, False), (1 + 1e-6, True)):
-        found = lower_bounds._smallest_noncentrality(t * factor, freedom, 0.1) * width
-        assert found == pytest.approx(mu, abs=1e-4)
-        assert (found > mu) == is_above
-
-
-def test_normal_bound_takes_both_samples():
-    present = np.array([1.0, 2.0, 3.0])
-    absent = np.array([0.0, 1.0, -1.0, 0.5])
-    t = stats.ttest_ind(present, absent).statistic
-    found = lower_bounds.mu_of_normal_statistics(present, absent, 0.8)
-    assert stats.nct.sf(t, 5, found / math.sqrt(1 / 3 + 1 / 4)) == pytest.approx(0.2)
-    assert lower_bounds.mu_of_normal_statistics(absent, present, 0.8) == 0
-    constant = np.ones(2)
-    assert lower_bounds.mu_of_normal_statistics(constant, 0 * constant, 0.9) == math.inf
-    assert lower_bounds.mu_of_normal_statistics(constant, constant, 0.9) == 0
-
-
-@pytest.mark.parametrize('freedom', [1, 30, 10_000])
-def test_normal_bound_of_a_large_statistic_is_just_below_the_exact_one(freedom):
-    found = lower_bounds._smallest_noncentrality(1.01e4, freedom, 0.05)
-    assert 0.03 < stats.nct.sf(1.01e4, freedom, found) < 0.05
-    # Of releases without noise: immediately.
-    assert lower_bounds._smallest_noncentrality(1e15, freedom, 0.05) > 1e10 * found
-
-
 # --- From one run with many canaries.
 
 

@@ -47,7 +47,6 @@ _INDEPENDENT = dict(mechanism=mechanisms.Identity(6), participation=Participatio
         (lambda: lower_bounds.mu(Counts(0, 5, 0, 5), 1.0), 'confidence'),
         (lambda: lower_bounds.mu(Counts(0, 0, 0, 5), 0.9), 'trials'),
         (lambda: lower_bounds.epsilon(Counts(0, 5, 0, 5), 1.0, 0.9), 'delta'),
-        (lambda: lower_bounds.mu_of_normal_statistics(np.ones(1), np.ones(1), 0.9), 'trials'),
         (lambda: lower_bounds.mu_of_guesses(10, 11, 3, 0.9), 'guesses'),
         (lambda: lower_bounds.mu_of_guesses(10, 5, 6, 0.9), 'right'),
         (lambda: lower_bounds.mu_of_guesses(10, 5, 3, 1.0), 'confidence'),
