@@ -64,7 +64,7 @@ class Scores:
       dimension: number of parameters of the model.
       pattern: rounds in which the canaries of each group take part, bool [groups, rounds]; None
         with sampling, where each canary has its own.
-      sums: what tests of the sums of all rounds showed; None in files of earlier versions.
+      sums: what tests of the sums of all rounds showed.
     """
 
     took_part: np.ndarray
@@ -73,7 +73,7 @@ class Scores:
     final_model: np.ndarray
     dimension: int
     pattern: np.ndarray | None
-    sums: SumTests | None = None
+    sums: SumTests
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -83,12 +83,12 @@ class Scores:
             'releases': self.releases,
             'final_model': self.final_model,
             'dimension': np.array(self.dimension, np.int64),
+            'sums': np.frombuffer(
+                json.dumps(self.sums.to_dict(), allow_nan=False).encode(), np.uint8
+            ),
         }
         if self.pattern is not None:
             arrays['pattern'] = self.pattern
-        if self.sums is not None:
-            text = json.dumps(self.sums.to_dict(), allow_nan=False)
-            arrays['sums'] = np.frombuffer(text.encode(), np.uint8)
         return _npz.to_bytes(arrays, compressed=True)
 
     @classmethod
@@ -115,7 +115,7 @@ class Scores:
                 **{name: arrays[name] for name in _KINDS},
                 dimension=_validate.integer('dimension', int(dimension), minimum=2),
                 pattern=pattern,
-                sums=_sums(arrays.get('sums')),
+                sums=_sums(arrays['sums']),
             )
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f'{path}: not the audit of a run ({errors.shown(error)})') from None
@@ -135,7 +135,7 @@ class Measured:
         with sampling. Below the claim if they are not the worst rounds.
       releases: of an attacker who sees every release.
       final_model: of one who sees the final model only.
-      sums: what tests of the sums of all rounds showed; None if there were none.
+      sums: what tests of the sums of all rounds showed.
     """
 
     canaries: int
@@ -148,7 +148,7 @@ class Measured:
     mu_of_canaries: float | None
     releases: Estimate
     final_model: Estimate
-    sums: SumTests | None = None
+    sums: SumTests
 
     @classmethod
     def of(cls, scores: Scores, plan: PrivacyPlan, delta: float, accountant: str) -> 'Measured':
@@ -163,7 +163,7 @@ class Measured:
             pattern is not None and pattern.shape[1] != plan.participation.rounds
         ):
             raise errors.ArgumentError('pattern', errors.NOT_SHOWN, 'must be that of the plan')
-        if scores.sums is not None and scores.sums.rounds != plan.participation.rounds:
+        if scores.sums.rounds != plan.participation.rounds:
             raise errors.ArgumentError('sums', errors.NOT_SHOWN, 'must be those of the plan')
         estimates = [
             estimate_lib.estimate(
@@ -223,7 +223,7 @@ class Measured:
             mu_of_canaries=of_canaries,
             releases=_estimate('releases', stated['releases']),
             final_model=_estimate('final_model', stated['final_model']),
-            sums=None if stated.get('sums') is None else SumTests.from_dict(stated['sums']),
+            sums=SumTests.from_dict(stated['sums']),
         )
 
     @property
@@ -237,15 +237,13 @@ class Measured:
     @property
     def refutations(self) -> tuple[str, ...]:
         """What contradicts the claim, a sentence each: it is then not to be relied on."""
-        failures = tuple(map(str, self.sums.failures)) if self.sums is not None else ()
-        return (*failures, *(['a lower bound is above the claim'] * self.exceeds_claim))
+        exceeded = ['a lower bound is above the claim'] * self.exceeds_claim
+        return (*map(str, self.sums.failures), *exceeded)
 
     @property
     def verdict(self) -> str:
         """'refuted', 'not refuted', or 'cannot tell' if a fault could be there unseen."""
-        if self.refutations:
-            return 'refuted'
-        return 'cannot tell' if self.sums is None else self.sums.verdict
+        return 'refuted' if self.refutations else self.sums.verdict
 
     @property
     def canary_power(self) -> dict[str, float]:
@@ -254,7 +252,7 @@ class Measured:
         If the noise is as planned, the mean score tells its share in all that hides a canary. So
         this is empty unless the tests of the sums say that, and if mu is infinite or there is none.
         """
-        if self.sums is None or self.sums.verdict != 'not refuted':
+        if self.sums.verdict != 'not refuted':
             return {}
         claimed, planned = self.mu_claimed, self.mu_of_canaries
         if not claimed or not planned or math.isinf(claimed) or math.isinf(planned):
@@ -299,17 +297,15 @@ class Measured:
                 if self.mu_of_canaries is None
                 else gaussian.exact_epsilon(self.mu_of_canaries, self.delta)
             ),
-            'sums': None if self.sums is None else self.sums.to_dict(),
+            'sums': self.sums.to_dict(),
             'releases': _attack(self.releases),
             'final_model': _attack(self.final_model),
         }
         return {name: _json.finite(value) for name, value in values.items()}
 
 
-def _sums(encoded: np.ndarray | None) -> SumTests | None:
+def _sums(encoded: np.ndarray) -> SumTests:
     """The tests in a file of scores."""
-    if encoded is None:
-        return None
     if encoded.dtype != np.uint8 or encoded.ndim != 1:
         raise errors.ArgumentError('sums', errors.NOT_SHOWN, 'must be a text')
     try:
@@ -394,7 +390,7 @@ def audit_section(audit: Measured) -> str:
 
 def _refuted(audit: Measured) -> list[str]:
     parts = []
-    if audit.sums is not None and audit.sums.failures:
+    if audit.sums.failures:
         parts.append(_SUMS_REFUTED.format(failures='; '.join(map(str, audit.sums.failures))))
     if audit.exceeds_claim:
         parts.append(_CLAIM_EXCEEDED.format(share=1 - CONFIDENCE))
@@ -404,8 +400,6 @@ def _refuted(audit: Measured) -> list[str]:
 def _of_sums(audit: Measured) -> list[str]:
     """What the tests of the sums showed, and what they would have shown."""
     tests = audit.sums
-    if tests is None:
-        return ['The sums of this run were not tested.']
     text = (
         'A simulation knows its sums. Each sum before the noise was compared with the sum of '
         'clipped updates, and release minus sum with the law of the planned noise, in '

@@ -44,6 +44,7 @@ def _scores(mean=0.5, pattern=None, count=200, tests=None):
     cosines = (noise + mean * took_part) / 100
     rounds = np.full(count, 2)
     pattern = _pattern((0, 3)) if pattern is None else pattern
+    tests = tests or _sums()
     return Scores(took_part, rounds, *cosines, dimension=10**4, pattern=pattern, sums=tests)
 
 
@@ -79,9 +80,10 @@ def test_the_file_holds_the_scores(tmp_path):
 def test_other_files_are_refused_by_name(tmp_path, change):
     path = tmp_path / 'audit.npz'
     scores = _scores()
-    names = [field.name for field in dataclasses.fields(Scores) if field.name != 'sums']
-    arrays = {name: getattr(scores, name) for name in names}
-    np.savez(path, **{**arrays, **change})
+    path.write_bytes(scores.to_bytes())
+    with np.load(path) as arrays:
+        changed = {**arrays, **change}
+    np.savez(path, **changed)
     with pytest.raises(ValueError, match='audit.npz: not the audit of'):
         read(tmp_path, _plan(), 1e-6, 'pld')
 
@@ -117,12 +119,8 @@ def _page(found):
 
 
 def test_not_seen_without_power_is_cannot_tell():
-    # Without tests of the sums nothing is said.
-    assert _measured().verdict == _measured().canary_verdict == 'cannot tell'
-    assert _measured().canary_power == {}
-    assert 'The sums of this run were not tested' in _page(_measured())
     few = _measured(tests=_sums(coordinates=1))
-    assert few.verdict == 'cannot tell'
+    assert few.verdict == few.canary_verdict == 'cannot tell' and few.canary_power == {}
     assert '| half the noise | 0 % | cannot tell |' in _page(few)
     found = _measured(tests=_sums())
     assert found.verdict == 'not refuted'
