@@ -7,9 +7,7 @@ figure 3 of [McMahan24],
   dpfl reproduce_figures --only=002/fig3 --output_dir=runs/figures
 
 writes 002_fig3.png and its points as 002_fig3.csv, and prints what the document says about it
-with the numbers that were computed. What was printed is also in checks.json. Results are kept (see
-dpfl._cache), so a second call only draws; the times of 002/fig1 are measured
-anew.
+with the numbers that were computed. What was printed is also in checks.json.
 
 The exit status is 1 if a number that can be compared does not match.
 """
@@ -38,7 +36,6 @@ _SELECTION = SettingsFlags(
     output_flags.SelectionConfig,
     help={'only': 'Only figures whose name begins with this text.'},
 )
-_STATEMENTS = SettingsFlags(output_flags.StatementsConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 _DIFFERS = 1
 _DOTS_PER_INCH = 120
@@ -48,8 +45,8 @@ def main() -> None:
     """Draws the figures; exits with 1 if a number that can be compared does not match."""
     output_format = _FORMAT.read().format
     selected = _selected()
-    said = _said()
-    published = {row.id: row for row in rows.load(rows.PUBLISHED)}
+    said = checks.load()
+    published = {row.id: row for row in rows.load()}
     directory = _made_directory()
     results = []
     # The first call optimises matrices, which is slow.
@@ -77,14 +74,6 @@ def _selected() -> list[Recipe]:
     return found
 
 
-def _said() -> dict[str, checks.Statement]:
-    path = _STATEMENTS.read().statements or checks.PUBLISHED
-    try:
-        return checks.load(path)
-    except ValueError as error:
-        raise command_line.UsageError(f'--statements={path}: {error}') from None
-
-
 def _made_directory() -> pathlib.Path:
     directory = pathlib.Path(command_line.required(_DIRECTORY.read(), 'output_dir'))
     try:
@@ -102,12 +91,8 @@ def _drawn(
 ) -> checks.Result:
     """Computes, checks, draws and writes one figure."""
     start = time.monotonic()
-    drawn = checks.drawn(recipe)
-    try:
-        found = checks.of_figure(recipe.name, drawn, said, published)
-    except ValueError as error:
-        path = _STATEMENTS.read().statements or checks.PUBLISHED
-        raise command_line.UsageError(f'--statements={path}: {error}') from None
+    drawn = recipe.compute()
+    found = checks.of_figure(recipe.name, drawn, said, published)
     stem = directory / recipe.name.replace('/', '_')
     png, data = stem.with_suffix('.png'), stem.with_suffix('.csv')
     output_flags.write_rows(str(data), charts.table(drawn.panels))

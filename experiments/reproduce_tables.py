@@ -13,8 +13,6 @@ are listed with the reason.
 import json
 import sys
 
-from absl import flags
-
 from dpfl import _progress
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
@@ -25,36 +23,29 @@ _SELECTION = SettingsFlags(
     output_flags.SelectionConfig,
     help={'only': 'Only rows whose id begins with this text.'},
 )
-_PUBLISHED = flags.DEFINE_string(
-    'published',
-    str(rows.PUBLISHED),
-    'Data file with the published values.',
-)
-_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json', 'markdown'], 'Format of the tables.')
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
 _DIFFERS = 1
 
 
 def main() -> None:
     """Prints the rows; exits with 1 if a row that can be reproduced does not match."""
+    output_format = _FORMAT.read().format
     results = []
     # Rows that optimise a mechanism are slow.
     with _progress.bar(_selected(), unit='row', delay=1.0) as bar:
         for row in bar:
             bar.set_postfix_str(row.id)
-            results.append(_result(row))
-    if _FORMAT.value == 'json':
+            results.append(calculations.compute(row))
+    if output_format == 'json':
         print(json.dumps([result.to_dict() for result in results]))
     else:
-        print({'text': rows.text, 'markdown': rows.markdown}[_FORMAT.value](results))
+        print(rows.text(results))
     if any(result.match is False for result in results):
         sys.exit(_DIFFERS)
 
 
 def _selected() -> list[rows.Row]:
-    try:
-        every = rows.load(_PUBLISHED.value)
-    except ValueError as error:
-        raise command_line.UsageError(f'--published={_PUBLISHED.value}: {error}') from None
+    every = rows.load()
     only = _SELECTION.read().only
     selected = [row for row in every if row.id.startswith(only)]
     if not selected:
@@ -62,15 +53,6 @@ def _selected() -> list[rows.Row]:
             f'--only={only}: must be the beginning of a row id, such as {every[0].id}'
         )
     return selected
-
-
-def _result(row: rows.Row) -> rows.Result:
-    try:
-        return calculations.compute(row)
-    except ValueError as error:
-        raise command_line.UsageError(
-            f'--published={_PUBLISHED.value}: row {row.id}: {error}'
-        ) from None
 
 
 if __name__ == '__main__':

@@ -120,17 +120,6 @@ class SelectionConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StatementsConfig(Settings):
-    """What is compared with the numbers of figures."""
-
-    statements: str | None = setting(
-        None,
-        'Data file with what the documents say about their figures; by default the file in '
-        'dpfl/published/figures.',
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class LossConfig(Settings):
     """The loss of a mechanism."""
 

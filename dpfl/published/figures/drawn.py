@@ -7,14 +7,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import rounding
 from dpfl.published.tables import calculations, rows
-from dpfl.reporting.charts import Line, Panel
+from dpfl.reporting.charts import Panel
 
 # Numbers by the id of the statement about them, and by name.
 Measured = Mapping[str, Mapping[str, float]]
@@ -35,23 +34,6 @@ class Drawn:
     columns: int
     measured: Measured
 
-    def to_dict(self) -> dict[str, Any]:
-        """The data as plain values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> 'Drawn':
-        """The data that `to_dict` gave.
-
-        Raises:
-          TypeError, KeyError: If the values have another form.
-        """
-        panels = [
-            Panel(**{**panel, 'lines': [Line(**line) for line in panel['lines']]})
-            for panel in values['panels']
-        ]
-        return cls(panels, values['columns'], values['measured'])
-
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -61,13 +43,11 @@ class Recipe:
       name: `<document>/<figure>`, such as 002/fig3.
       title: Its title.
       compute: Computes its data.
-      is_kept: Whether the data of an earlier call may be used; not if they are times.
     """
 
     name: str
     title: str
     compute: Callable[[], Drawn]
-    is_kept: bool = True
 
 
 def selected(*beginnings: str) -> list[rows.Row]:
@@ -82,7 +62,7 @@ def measured(printed: Sequence[rows.Row]) -> dict[str, Mapping[str, float]]:
 
 @functools.cache
 def _every() -> tuple[rows.Row, ...]:
-    return tuple(rows.load(rows.PUBLISHED))
+    return tuple(rows.load())
 
 
 class Design:

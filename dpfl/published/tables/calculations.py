@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import dp_accounting
 import numpy as np
 
-from dpfl import Participation, accounting, errors, mechanisms, strategies
+from dpfl import Participation, accounting, mechanisms, strategies
 from dpfl.published.tables import rows
 
 
@@ -78,52 +78,6 @@ def largest_separations(row: rows.Row) -> dict[str, float]:
     }
 
 
-def with_exact_rho(row: rows.Row, computed: dict) -> str:
-    """Sentence with epsilon of the computed rho, if the published epsilon is of the printed rho."""
-    if 'eps' not in row.method or not _epsilon_method(row).of_printed_rho:
-        return ''
-    epsilon = _epsilon(computed['zcdp'], row.inputs['delta'], 'pld')
-    return f'Of the computed zcdp epsilon would be {epsilon:.4f}.'
-
-
-def which_rho(row: rows.Row, computed: dict) -> str:
-    """Sentence with the values of rho that print as the published rho and the published epsilon."""
-    del computed
-    parts = []
-    for convention, words in (('nearest', 'to the nearest'), ('up', 'up')):
-        interval = exact_rho(row, convention)
-        where = f'any rho from {interval[0]:.5f} to {interval[1]:.5f}' if interval else 'no rho'
-        parts.append(f'{where} prints as both numbers, rounded {words}')
-    return f'{parts[0].capitalize()}; {parts[1]}.'
-
-
-def exact_rho(row: rows.Row, convention: str) -> tuple[float, float] | None:
-    """The least and the greatest rho that print as published and whose epsilon does so too.
-
-    Epsilon is that of an exact Gaussian release. PLD agrees with it in all printed digits.
-
-    Args:
-      row: A row with the published `zcdp` and `eps`, and the input `delta`.
-      convention: How both numbers are rounded, 'nearest' or 'up'.
-
-    Returns:
-      The two values; None if there is no such rho.
-    """
-    below, above = {'nearest': (0.5, 0.5), 'up': (1.0, 0.0)}[convention]
-    assert isinstance(row.published, dict)
-    ranges = {}
-    for name in ('zcdp', 'eps'):
-        unit = 10.0 ** -row.decimals[name]
-        ranges[name] = (row.published[name] - below * unit, row.published[name] + above * unit)
-    by_epsilon = (
-        accounting.mu_from_epsilon(end, row.inputs['delta'], 'analytic_gaussian') ** 2 / 2
-        for end in ranges['eps']
-    )
-    (low, high), (low_rho, high_rho) = by_epsilon, ranges['zcdp']
-    low, high = max(low, low_rho), min(high, high_rho)
-    return (low, high) if low < high else None
-
-
 def _run_schema(inputs: dict) -> Participation:
     rounds = inputs['rounds'] if 'rounds' in inputs else inputs['n']
     return Participation.from_rounds_between(rounds, inputs['MinS'], inputs['MaxP'])
@@ -159,10 +113,7 @@ def _banded_strategy(rounds: int, bands: int) -> mechanisms.Banded:
 
 
 def _epsilon_method(row: rows.Row) -> _EpsilonMethod:
-    words = row.method['eps']
-    if words not in _EPSILON_METHODS:
-        raise errors.ArgumentError('method', words, 'must be a known method for epsilon of a rho')
-    return _EPSILON_METHODS[words]
+    return _EPSILON_METHODS[row.method['eps']]
 
 
 # Many runs have the same rho.
@@ -196,26 +147,12 @@ def poisson(row: rows.Row) -> dict[str, float]:
 def without_replacement(row: rows.Row) -> dict[str, float]:
     """Each round draws a cohort of qN of the N clients ([Augenstein20]); noise of z clip norms."""
     inputs = row.inputs
-    sample = _sample(row, inputs['z'])
+    noise = dp_accounting.GaussianDpEvent(inputs['z'])
+    sample = dp_accounting.SampledWithoutReplacementDpEvent(inputs['N'], inputs['qN'], noise)
     return {
         'eps': _epsilon_of_training(sample, row),
         'delta': inputs['delta_times_N'] / inputs['N'],
     }
-
-
-def with_half_the_noise(row: rows.Row, computed: dict) -> str:
-    """Sentence with epsilon for the full effect of replacing a client: two clip norms."""
-    del computed
-    epsilon = _epsilon_of_training(_sample(row, row.inputs['z'] / 2), row)
-    return (
-        'Replacing a client moves the sum by up to twice the clip norm: with z / 2 epsilon would '
-        f'be {epsilon:.4g}.'
-    )
-
-
-def _sample(row: rows.Row, z: float) -> dp_accounting.DpEvent:
-    noise = dp_accounting.GaussianDpEvent(z)
-    return dp_accounting.SampledWithoutReplacementDpEvent(row.inputs['N'], row.inputs['qN'], noise)
 
 
 def _epsilon_of_training(one_round: dp_accounting.DpEvent, row: rows.Row) -> float:
@@ -251,17 +188,6 @@ def blt_parameters(row: rows.Row) -> dict[str, list[float]]:
 def parameters(row: rows.Row) -> dict[str, list[float]]:
     """Theta and omega as published."""
     return _parameters(_published_blt(row))
-
-
-def at_published_parameters(row: rows.Row, computed: dict) -> str:
-    """Sentence with MaxLoss at the published parameters and at the computed ones."""
-    schema = _schema(row.inputs)
-    published = _published_blt(row)
-    optimized = mechanisms.Blt(schema.rounds, computed['decay'], computed['scale'])
-    return (
-        f'MaxLoss is {published.with_rounds(schema.rounds).max_loss(schema):.6f} at the published '
-        f'parameters, {optimized.max_loss(schema):.6f} at the computed ones.'
-    )
 
 
 def _published_blt(row: rows.Row) -> mechanisms.Blt:
@@ -306,41 +232,17 @@ _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
     'optimized_blt': blt,
     'blt_parameters': blt_parameters,
 }
-# Additions to the note of a row, for some `Row.mechanism`.
-_FINDINGS: dict[str, Callable[[rows.Row, dict[str, Any]], str]] = {
-    'tree': with_exact_rho,
-    'launch': which_rho,
-    'gaussian_without_replacement': with_half_the_noise,
-    'blt_parameters': at_published_parameters,
-}
 # Parameters are printed with all digits. But the minimum of the loss is flat, and the published
 # parameters minimise a loss with small penalties.
 _PARAMETER_TOLERANCE = 5e-5
 
 
 def compute(row: rows.Row) -> rows.Result:
-    """Recomputes a row. The published numbers are only used for the comparison.
-
-    Raises:
-      ValueError: If the mechanism is unknown, or an input is missing or out of range.
-    """
-    if row.mechanism not in _CALCULATIONS:
-        raise errors.ArgumentError(
-            'mechanism', row.mechanism, f'must be one of {", ".join(_CALCULATIONS)}'
-        )
-    try:
-        computed = _CALCULATIONS[row.mechanism](row)
-        finding = _FINDINGS[row.mechanism](row, computed) if row.mechanism in _FINDINGS else ''
-        published: Any = row.published
-        if row.mechanism == 'blt_parameters':
-            published = parameters(row)
-        match = matches(row, computed, published) if row.reproducible else None
-    except KeyError as error:
-        raise ValueError(f'{error.args[0]}: must be given') from None
-    except ZeroDivisionError:
-        raise ValueError('an input is 0: must be above 0') from None
-    note = ' '.join(filter(None, [row.note, finding]))
-    return rows.Result(row, published, computed, match, note)
+    """Recomputes a row. The published numbers are only used for the comparison."""
+    computed = _CALCULATIONS[row.mechanism](row)
+    published: Any = parameters(row) if row.mechanism == 'blt_parameters' else row.published
+    match = matches(row, computed, published) if row.reproducible else None
+    return rows.Result(row, published, computed, match)
 
 
 def matches(row: rows.Row, computed: dict, published: dict) -> bool:

@@ -3,15 +3,12 @@
 import dataclasses
 import json
 import math
-import os
 import pathlib
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
-from dpfl import _validate, errors
 from dpfl.reporting import plain_text
 
-Kind = TypeVar('Kind')
 # The documents by the number that their row ids begin with.
 SOURCES = {
     '000': 'Xu et al. 2023. Federated Learning of Gboard Language Models with Differential Privacy',
@@ -43,9 +40,6 @@ class Row:
       reproducible: Whether the documents have the inputs of the numbers.
       note: A remark for readers. If the row is not reproducible, the reason.
       assumed: Inputs that no document gives, in words.
-
-    Raises:
-      ValueError: If a field has another form.
     """
 
     id: str
@@ -61,40 +55,11 @@ class Row:
     note: str
     assumed: str = ''
 
-    def __post_init__(self):
-        _validate.choice('source', self.source, tuple(SOURCES))
-        for name in ('inputs', 'decimals', 'method'):
-            if not isinstance(getattr(self, name), dict):
-                raise errors.ArgumentError(name, getattr(self, name), 'must be an object')
-        for name in ('table', 'mechanism', 'note', 'assumed'):
-            if not isinstance(getattr(self, name), str):
-                raise errors.ArgumentError(name, getattr(self, name), 'must be words')
-        for name in ('published', 'rounding'):
-            if not isinstance(getattr(self, name), (dict, str)):
-                raise errors.ArgumentError(name, getattr(self, name), 'must be an object or words')
-        if isinstance(self.published, dict):
-            if not self.published or self.published.keys() != self.decimals.keys():
-                raise ValueError('decimals: must have the names of published, at least one')
-            for name, value in self.published.items():
-                _validate.number(name, value)
-        for name, places in self.decimals.items():
-            _validate.integer('decimals', places, minimum=-300, maximum=300)
-            _validate.choice('rounding', self.convention(name), _CONVENTIONS)
-        if {self.convention(name) for name in self.decimals} == {'not compared'}:
-            raise ValueError('rounding: must compare at least one number')
-        for name, value in _leaves(self.inputs):
-            _validate.number(name, value)
-        if not isinstance(self.reproducible, bool):
-            raise errors.ArgumentError('reproducible', self.reproducible, 'must be true or false')
-        if not self.reproducible and not self.note:
-            raise ValueError('note: must say why the row is not reproducible')
-
     def convention(self, name: str) -> str:
         """How the number with this name is rounded in print."""
         if isinstance(self.rounding, str):
             return self.rounding
-        convention: Any = self.rounding.get(name)
-        return convention
+        return self.rounding[name]
 
     @property
     def method_text(self) -> str:
@@ -117,14 +82,12 @@ class Result:
       computed: The same names -> computed numbers, not rounded.
       match: Whether all numbers agree in the digits that the document prints; None if the row is
         not reproducible.
-      note: `row.note`, and the addition of the calculation.
     """
 
     row: Row
     published: dict
     computed: dict
     match: bool | None
-    note: str
 
     def to_dict(self) -> dict:
         """The JSON values that `--format=json` prints. Numbers that are not finite are None."""
@@ -141,56 +104,9 @@ class Result:
 PUBLISHED = pathlib.Path(__file__).with_name('published.json')
 
 
-def load(path: str | os.PathLike[str]) -> list[Row]:
-    """Reads the rows of a data file.
-
-    Raises:
-      ValueError: If the file cannot be read, has no rows or a malformed one, or repeats an id.
-    """
-    return [*read(path, Row, 'row').values()]
-
-
-def read(path: str | os.PathLike[str], kind: type[Kind], what: str) -> dict[str, Kind]:
-    """Reads the objects of a data file, by their ids.
-
-    Args:
-      path: The file, a list of objects.
-      kind: A dataclass with a field for each member of an object.
-      what: What messages call an object.
-
-    Raises:
-      ValueError: If the file cannot be read, is not a list of objects, at least one, or an object
-        is malformed or has no id of its own.
-    """
-    fields = {
-        field.name: field.default
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
-    }
-    required = {name for name, value in fields.items() if value is dataclasses.MISSING}
-    try:
-        listed = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
-        raise ValueError(f'cannot be read ({error})') from None
-    if not isinstance(listed, list) or not listed:
-        raise ValueError('must be a list of rows, at least one')
-    objects: dict[str, Kind] = {}
-    for number, entry in enumerate(listed, 1):
-        name = entry.get('id') if isinstance(entry, dict) else None
-        if not isinstance(name, str) or name in objects:
-            raise ValueError(f'row {number}: must be an object with an id of its own')
-        try:
-            if not required <= entry.keys() <= fields.keys():
-                raise ValueError(f'must have the fields {", ".join(sorted(fields))}, no others')
-            objects[name] = kind(**entry)
-        except ValueError as error:
-            raise ValueError(f'{what} {name}: {error}') from None
-    return objects
-
-
-def _leaves(values: dict) -> Iterator[tuple[str, Any]]:
-    """Names and values, including those of nested dictionaries."""
-    for name, value in values.items():
-        yield from _leaves(value) if isinstance(value, dict) else [(name, value)]
+def load() -> list[Row]:
+    """The rows of all documents."""
+    return [Row(**entry) for entry in json.loads(PUBLISHED.read_text(encoding='utf-8'))]
 
 
 def _plain(value: Any) -> Any:
@@ -259,23 +175,6 @@ def text(results: list[Result]) -> str:
     return '\n'.join([*lines, summary(results)])
 
 
-def markdown(results: list[Result]) -> str:
-    """A Markdown page for a reviewer."""
-    lines = ['# Published privacy and loss numbers, recomputed', '', summary(results), '']
-    for source, groups in _sections(results):
-        lines += [f'## Rows {source}: {SOURCES[source]}', '']
-        for group in groups:
-            cells, notes = _cells(group)
-            names = list(cells[0])
-            lines += [f'### {group[0].row.table}', '']
-            lines += [*(f'- {line}' for line in _method_lines(group)), '']
-            lines += [_markdown_line(names), _markdown_line(['---'] * len(names))]
-            lines += [_markdown_line([cell[name] for name in names]) for cell in cells] + ['']
-            lines += [f'- \\[{number}\\] {_escaped(note)}' for note, number in notes.items()]
-            lines += [''] if notes else []
-    return '\n'.join(lines).rstrip()
-
-
 def summary(results: list[Result]) -> str:
     """How many rows match and how far that goes, in one line."""
     matching = [result.row for result in results if result.match]
@@ -321,7 +220,8 @@ def _cells(group) -> tuple[list[dict[str, str]], dict[str, int]]:
             line[f'{name} published'] = _number(result.published[name], decimals)
             line[f'{name} computed'] = _number(value, decimals + _DIGITS_BEYOND)
         line['match'] = _MATCH[result.match]
-        number = notes.setdefault(result.note, len(notes) + 1) if result.note else None
+        note = result.row.note
+        number = notes.setdefault(note, len(notes) + 1) if note else None
         line['note'] = f'[{number}]' if number else ''
         cells.append(line)
     return cells, notes
@@ -335,12 +235,3 @@ def _number(value, decimals: int) -> str:
     if 0 <= decimals <= 6 and exponent >= -4:
         return f'{value:.{decimals}f}'
     return f'{value:.{max(decimals + exponent, 0)}e}'
-
-
-def _markdown_line(cells) -> str:
-    return f'| {" | ".join(map(_escaped, cells))} |'
-
-
-def _escaped(words: str) -> str:
-    """The text with characters escaped that Markdown takes as markup."""
-    return words.replace('|', '\\|').replace('*', '\\*').replace('_', '\\_')

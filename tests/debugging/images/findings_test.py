@@ -12,7 +12,7 @@ from dpfl.debugging.images import clients, diagnosis, findings, page, study, tra
 from dpfl.debugging.images.clients import Subpopulation, Thresholds
 from dpfl.published.tables import rows as published_rows
 from dpfl.simulation.training import GanConfig
-from tests import paths, presets
+from tests import presets
 
 
 class _Classifier:
@@ -135,7 +135,7 @@ def test_a_study_without_a_fix():
 
 def _published():
     """Pairs of the simulation and the realistic row of tables 3 and 13."""
-    rows = {row.id: row for row in published_rows.load(paths.PUBLISHED)}
+    rows = {row.id: row for row in published_rows.load()}
     for name, row in rows.items():
         if name.startswith(('004-T3 sim', '004-T13 sim')):
             marks = [] if name == '004-T3 sim 3a' else [pytest.mark.standard]
