@@ -34,7 +34,7 @@ def _blocks(rounds, falls=True):
     scale = [[0.3, 0.2], [0.2, 0.1], [0.1, 0.1]][:count]
     gain = [1.0, 0.9, 0.8] if falls else [1.0, 1.7, 0.6]
     if not falls:
-        scale = [[0.3, -0.5]] * count
+        scale = [[0.3, 0.9]] * count
     return mechanisms.BlockBlt(rounds, starts, decay, scale, gain[:count])
 
 
@@ -51,20 +51,10 @@ FACTORIES = {
         lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), rounds
     ),
     'column_scaled': _scaled(lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), 2),
-    'column_scaled_with_negative_entries': _scaled(
-        lambda n: mechanisms.Blt(n, [0.8, 0.3], [0.2, -0.9]), 1
-    ),
-    'column_scaled_tree': _scaled(mechanisms.HonakerTree, 2),
-    'column_scaled_bands_with_negative_entries': _scaled(
-        lambda n: mechanisms.BandedToeplitz(n, [1.0, -0.5, 0.7]), 3
-    ),
-    'column_scaled_banded_inverse': _scaled(
-        lambda n: mechanisms.BandedInverse.square_root(n, 4), 2
-    ),
+    'column_scaled_not_monotone': _scaled(lambda n: mechanisms.Blt(n, [0.9], [1.5]), 1),
     'banded': lambda rounds: _banded(rounds, 3),
     'banded_with_negative_entries': lambda rounds: _banded(rounds, 3, sign=-1.0),
     'banded_inverse': lambda rounds: mechanisms.BandedInverse.square_root(rounds, 4),
-    'square_root_banded_inverse': lambda rounds: mechanisms.BandedInverse.square_root(rounds, 2),
     'banded_inverse_not_monotone': lambda rounds: mechanisms.BandedInverse(rounds, [1, 0.6, -0.2]),
     'banded_inverse_with_negative_entries': lambda rounds: mechanisms.BandedInverse(
         rounds, [1, -0.9, 0.6, -0.1]
@@ -78,15 +68,10 @@ FACTORIES = {
     'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
     'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),
     'blt_without_buffers': lambda rounds: mechanisms.Blt(rounds, [], []),
-    'blt_with_negative_decays': lambda rounds: mechanisms.Blt(rounds, [0.9, -0.4], [0.3, 0.2]),
-    'blt_with_complex_decays': lambda rounds: mechanisms.Blt.from_complex(
-        rounds, [0.9, 0.6 + 0.3j, 0.6 - 0.3j], [0.2, 0.1 - 0.1j, 0.1 + 0.1j]
-    ),
-    'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
     'block_blt': _blocks,
-    'block_blt_with_negative_entries': lambda rounds: _blocks(rounds, falls=False),
+    'block_blt_not_monotone': lambda rounds: _blocks(rounds, falls=False),
     'column_scaled_block_blt': _scaled(_blocks, 2),
-    'column_scaled_block_blt_with_negative_entries': _scaled(lambda n: _blocks(n, falls=False), 1),
+    'column_scaled_block_blt_not_monotone': _scaled(lambda n: _blocks(n, falls=False), 1),
 }
 
 

@@ -16,7 +16,6 @@ import scipy
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding, toeplitz
-from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
@@ -476,16 +475,6 @@ class BandedInverse(base.Mechanism):
 
     def kernel(self) -> kernels.BandedProduct:
         return kernels.BandedProduct(taps=self.inverse_coefficients[None])
-
-    def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
-        if workload is None:
-            return self._prefix_squared_error()
-        a = workloads.cut(workload, self.rounds)
-        if a.ndim == 1:
-            return np.cumsum(scipy.signal.lfilter(self.inverse_coefficients, [1.0], a) ** 2)
-        # Entry (t, j) of A C^-1 is sum_i A[t, j + i] a_i: a filter that runs over j backwards.
-        decoder = scipy.signal.lfilter(self.inverse_coefficients, [1.0], a[:, ::-1], axis=1)
-        return (decoder**2).sum(axis=1)
 
     def _prefix_coefficients(self) -> np.ndarray:
         taps = np.zeros(self.rounds)

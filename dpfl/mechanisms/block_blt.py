@@ -44,7 +44,7 @@ class BlockBlt(base.Mechanism):
       starts: first round of every block except the first: integers that increase within
         1 .. rounds - 1.
       decay: float64 [blocks, d], each within [0, 1].
-      scale: float64 [blocks, d].
+      scale: float64 [blocks, d], each at least 0.
       gain: positive, float64 [blocks]: the noise of a block is divided by its gain.
 
     Raises:
@@ -82,9 +82,12 @@ class BlockBlt(base.Mechanism):
         if decay.min() < 0 or decay.max() > 1:
             raise errors.ArgumentError('decay', decay.tolist(), 'each entry must be within [0, 1]')
         object.__setattr__(self, 'decay', decay)
-        object.__setattr__(self, 'scale', _array('scale', self.scale, decay.shape))
+        scale = _array('scale', self.scale, decay.shape)
+        if scale.min() < 0:
+            raise errors.ArgumentError('scale', scale.tolist(), 'each entry must be >= 0')
+        object.__setattr__(self, 'scale', scale)
         gain = _array('gain', self.gain, (blocks,))
-        largest = np.abs(self.scale * gain[:, None]).max()
+        largest = (self.scale * gain[:, None]).max()
         if gain.min() < rounding.SMALLEST or largest > rounding.LARGEST:
             raise errors.ArgumentError(
                 'gain',
@@ -116,20 +119,6 @@ class BlockBlt(base.Mechanism):
 
     def column_norms(self) -> np.ndarray:
         return np.sqrt(self._shared()[1])
-
-    def column_error(self, rounds: int) -> float:
-        """Bound of the relative error of the computed columns of `C`; 0 for scales >= 0.
-
-        The inner products of columns i and j are off by at most a few roundings for each round and
-        buffer of those of the columns for the absolute scales, which are no shorter. So the sum
-        over a pattern is off by a share of at most this error times the number of its rounds.
-        """
-        if self.scale.min() >= 0:
-            return 0.0
-        stopped = self.with_rounds(rounds)
-        longer = dataclasses.replace(stopped, scale=np.abs(stopped.scale)).column_norms()
-        ratio = (longer / stopped._per_round(stopped.gain)).max()
-        return 8 * (rounds + self.num_buffers()) * rounding.UNIT * float(ratio) ** 2
 
     def describe_release(self) -> str:
         times = len(self.starts)
@@ -175,22 +164,20 @@ class BlockBlt(base.Mechanism):
         return gram
 
     def _majorant(self, column_scale: np.ndarray, participation: Participation) -> Sensitivity:
-        """The sensitivity of a scaled Toeplitz matrix that is nowhere smaller than |C|.
+        """The sensitivity of a scaled Toeplitz matrix that is nowhere smaller than C.
 
         Its coefficient of lag l is the largest scales times gains, times the largest decays to the
         power of l - 1.
         """
         decay = self.decay.max(axis=0)
-        scale = (np.abs(self.scale) * self.gain[:, None]).max(axis=0)
+        scale = (self.scale * self.gain[:, None]).max(axis=0)
         state, coefficients = np.ones(decay.size), np.empty(self.rounds)
         coefficients[0] = self.gain.max()
         for lag in range(1, self.rounds):
             coefficients[lag] = scale @ state
             state *= decay
         falling = np.maximum.accumulate(coefficients[::-1])[::-1]
-        bound = scaled_toeplitz.sensitivity(
-            falling, column_scale, 1, participation, known_monotone=True
-        )
+        bound = scaled_toeplitz.sensitivity(falling, column_scale, 1, participation)
         return bound._replace(is_exact=False)
 
     def _per_round(self, values: np.ndarray) -> np.ndarray:

@@ -220,12 +220,6 @@ ENTRIES: dict[str, Entry] = {
             optimizer=Optimizer(optimize_banded_inverse, 'bands', ('max', 'rms')),
         ),
         Entry(
-            'square_root_banded_inverse',
-            banded.BandedInverse,
-            banded.BandedInverse.square_root,
-            ways=(('bands',),),
-        ),
-        Entry(
             'blt',
             blt.Blt,
             blt.Blt,

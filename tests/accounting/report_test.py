@@ -285,7 +285,7 @@ _STATED = [
     (dict(plan=plans.plan(**_SILENT)), ['no privacy guarantee', '**No differential privacy'], []),
     (dict(), ['The sensitivity is exact'], ['proven upper bound', 'Simulation']),
     (
-        dict(plan=plans.plan(mechanism=mechanisms.Blt(6, [0.8, 0.3], [0.2, -0.9]))),
+        dict(plan=plans.plan(mechanism=mechanisms.BandedInverse(6, [1, -0.9, 0.6, -0.1]))),
         ['proven upper bound'],
         ['The sensitivity is exact'],
     ),

@@ -41,7 +41,13 @@ def test_the_curve_of_correlated_noise_is_never_below_the_exact_one(monkeypatch)
 @pytest.mark.parametrize('accountant', ['analytic_gaussian', 'pld'])
 def test_no_round_has_more_than_the_whole_run(accountant):
     # The bound of the sensitivity is smaller for six rounds than for five.
-    mechanism = mechanisms.BlockBlt(6, (5,), [[0.7], [0.77]], [[-0.6], [-0.88]], [1.03, 0.59])
+    diagonals = [[0.5, 0, 0, 0], [0.78, 1.28, 0, 0], [0.51, -1.57, -1.05, 0]]
+    diagonals += [
+        [0.81, 0.98, 0.44, -0.36],
+        [1.46, -1.17, -1.81, 0.08],
+        [0.96, -1.05, -0.51, -0.95],
+    ]
+    mechanism = mechanisms.Banded(diagonals)
     plan = plans.plan(mechanism=mechanism, participation=Participation(6, 1, 4))
     assert plan.with_participation(Participation(5, 1, 4)).sensitivity > plan.sensitivity
     epsilon = running.RunningEpsilon(plan, _DELTA, accountant)

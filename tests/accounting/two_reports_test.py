@@ -224,6 +224,6 @@ def test_what_is_not_in_the_numbers_is_noted():
     assert values['mu']['second'] == pytest.approx(4**0.5 / 30)
     assert values['parameters']['basis'] == {'first': 'plan', 'second': 'log', 'differs': True}
     assert '## Before choosing' in page
-    odd = mechanisms.Blt(9, [0.8, 0.3], [0.2, -0.9])
+    odd = mechanisms.BandedInverse(9, [1, -0.9, 0.6, -0.1])
     values, _ = _compared(_report(), _report(mechanism=odd, participation=Participation(9, 2)))
     assert any('sensitivity of the second is an upper bound' in note for note in values['notes'])

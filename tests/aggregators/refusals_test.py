@@ -162,7 +162,9 @@ _REFUSED = {
         ),
         *(
             (
-                _hardened(mechanism=mechanisms.ColumnScaled(_INDEPENDENT, [1.0, scale], 4)),
+                _hardened(
+                    mechanism=mechanisms.ColumnScaled(mechanisms.Blt(4, [], []), [1.0, scale], 4)
+                ),
                 'noise of single rounds is .* integers, must be within',
             )
             for scale in (1e-4, 1e20)

@@ -116,7 +116,6 @@ def test_the_learner_finds_noise_that_cancels():
     [
         *('gaussian', 'tree', 'honaker_tree', 'full_honaker_tree', 'restarted_tree'),
         *('banded_with_negative_entries', 'banded_inverse_with_negative_entries'),
-        'blt_with_negative_entries',
     ],
 )
 def test_the_pattern_of_the_canaries_is_the_worst_of_all(name):

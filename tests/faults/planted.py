@@ -127,13 +127,6 @@ _NOISE = (
         ('tests/aggregators/noise/correlated_test.py',),
     ),
     Fault(
-        'only the first column normalized',
-        'dpfl/mechanisms/column_scaled.py',
-        'return cls(base, norms[0] / norms, base.rounds)',
-        'return cls(base, norms[0] / norms[:1], base.rounds)',
-        ('tests/mechanisms/column_scaled_test.py',),
-    ),
-    Fault(
         'noise of a ring for another mechanism',
         'dpfl/aggregators/noise/noise_ring.py',
         "if 'mechanism' in query.plan_differences(parts[0].plan, self._plan_digest):",

@@ -218,12 +218,15 @@ def test_files_of_other_things_are_refused_in_one_line(tmp_path, write, message)
     assert '\n' not in str(raised.value)
 
 
+_BLT = mechanisms.Blt(4, [0.5], [0.1])
+
+
 def test_numbers_of_numpy_and_the_sign_of_zero_change_no_digest():
     for one, other in (
         (mechanisms.BinaryTree(4), mechanisms.BinaryTree(np.int64(4))),
         (
-            mechanisms.ColumnScaled(mechanisms.Identity(4), [1.0], 4, 2),
-            mechanisms.ColumnScaled(mechanisms.Identity(4), [1.0], np.int32(4), np.int32(2)),
+            mechanisms.ColumnScaled(_BLT, [1.0], 4, 2),
+            mechanisms.ColumnScaled(_BLT, [1.0], np.int32(4), np.int32(2)),
         ),
         (mechanisms.Blt(4, [0.5], [0.0]), mechanisms.Blt(4, [0.5], [-0.0])),
         (mechanisms.Banded([[1.0, 0.0]] * 2), mechanisms.Banded([[1.0, 0.0], [1.0, -0.0]])),

@@ -380,7 +380,6 @@ class _Stage(cutting_planes.Search[_Point]):
             scale,
             self._length,
             self.participation,
-            monotone=True,
         )
         return cutting_planes.Cuts(table, self.participation)
 

@@ -1,13 +1,12 @@
 """Sensitivity of a Toeplitz matrix with scaled columns, `C = L diag(s)`.
 
-Let c be the absolute coefficients of L, n the rounds, b the separation, k the participations that
-a client can reach, and
+Let c be the coefficients of L, non-negative and non-increasing, n the rounds, b the separation, k
+the participations that a client can reach, and
 
-    g(p, d) = max_{d' >= d} sum_{l < n - p} c_l c_{l + d'},
+    g(p, d) = sum_{l < n - p} c_l c_{l + d},
 
-which increases neither with the row p nor with the lag d. Columns i < j of C have an inner product
-of at most `s_i s_j g(j, j - i)` in absolute value; for non-negative, non-increasing coefficients
-the maximum is at d' = d, and the bound is the product itself.
+which increases neither with the row p nor with the lag d. Columns i < j of C have the inner product
+`s_i s_j g(j, j - i)`.
 
 Rounds are grouped in cells of q rounds; s_a is the largest scale of cell a. Take any admitted
 pattern p_0 < p_1 < .. and let a_i be the cell of p_i. For i < j:
@@ -26,9 +25,7 @@ docs/research/mechanisms.md has the proof, and cases in which the result is exac
 import math
 
 import numpy as np
-import scipy
 
-from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
@@ -46,17 +43,15 @@ def sensitivity(
     scale: np.ndarray,
     block_length: int,
     participation: Participation,
-    *,
-    known_monotone: bool = False,
 ) -> Sensitivity:
     """Proven bound of the squared sensitivity of `L diag(scale)`; see this file.
 
     Args:
-      coefficients: first column of L, [at least participation.rounds].
+      coefficients: first column of L, non-negative and non-increasing, but for rounding,
+        [at least participation.rounds].
       scale: one positive number for each round, [at least participation.rounds].
       block_length: rounds that share a scale.
       participation: the schema.
-      known_monotone: whether the coefficients are known to be non-negative and non-increasing.
 
     Returns:
       The bound; exact if an admitted pattern attains it.
@@ -66,17 +61,17 @@ def sensitivity(
     if k == 1:
         squared_norms = scale**2 * np.cumsum(coefficients**2)[::-1]
         return Sensitivity(float(squared_norms.max()), is_exact=True)
-    monotone = known_monotone or toeplitz.is_monotone(coefficients)
     regular = matrix_sensitivity.evenly_spaced(participation)
     attained = squared_norm(coefficients, scale, regular)
-    if monotone and (b == 1 and k == n or (np.diff(scale) <= 0).all()):
+    if b == 1 and k == n or (np.diff(scale) <= 0).all():
         return Sensitivity(attained, is_exact=True)
-    magnitudes = np.abs(coefficients)
-    squared = _by_majorant(coefficients, scale, participation, monotone)
+    # The smallest non-increasing scale that is nowhere below the given one bounds every entry of C.
+    majorant = np.maximum.accumulate(scale[::-1])[::-1]
+    squared = squared_norm(coefficients, majorant, regular)
     for length in _cell_lengths(math.gcd(block_length, b), n, k):
         if attained >= squared * (1 - _ROUNDING):
             break
-        table = PairTable.of_toeplitz(magnitudes, scale, length, participation, monotone)
+        table = PairTable.of_toeplitz(coefficients, scale, length, participation)
         patterns = [
             table.rounds(np.arange(first, n, b)[:k] // length) for first in range(0, b, length)
         ]
@@ -96,20 +91,6 @@ def squared_norm(coefficients: np.ndarray, scale: np.ndarray, pattern: np.ndarra
     for place in pattern:
         released[place:] += scale[place] * coefficients[: coefficients.size - place]
     return float(released @ released)
-
-
-def _by_majorant(coefficients, scale, participation, monotone) -> float:
-    """Bound from the smallest non-increasing scale that is nowhere below the given one.
-
-    It bounds every |entry| of C, and for non-increasing scales the pattern 0, b, 2b, .. is the
-    worst one if the coefficients are monotone. Otherwise it takes the largest scale.
-    """
-    majorant = np.maximum.accumulate(scale[::-1])[::-1]
-    if monotone:
-        regular = matrix_sensitivity.evenly_spaced(participation)
-        return squared_norm(coefficients, majorant, regular)
-    unscaled = toeplitz.sensitivity(coefficients, participation)
-    return float(majorant[0]) ** 2 * unscaled.squared
 
 
 def _cell_lengths(largest: int, rounds: int, count: int) -> list[int]:
@@ -165,27 +146,25 @@ class PairTable:
     @classmethod
     def of_toeplitz(
         cls,
-        magnitudes: np.ndarray,
+        coefficients: np.ndarray,
         scale: np.ndarray,
         length: int,
         participation: Participation,
-        monotone: bool,
     ) -> 'PairTable':
         """The table of a Toeplitz matrix with scaled columns.
 
         Args:
-          magnitudes: c, [participation.rounds].
+          coefficients: c, [participation.rounds].
           scale: of each round, [participation.rounds].
           length: rounds of a cell.
           participation: the schema.
-          monotone: whether c does not increase.
         """
         starts = np.arange(0, participation.rounds, length)
         cells = starts.size
         scale = np.maximum.reduceat(scale, starts)
         lags = np.maximum((np.arange(cells) - 1) * length + 1, 0)
         orders = np.arange(1, participation.count) * participation.min_separation
-        table = _correlations(magnitudes, starts, np.append(lags, orders), monotone)
+        table = _correlations(coefficients, starts, np.append(lags, orders))
         cell = np.arange(cells)
         distance = np.abs(np.subtract.outer(cell, cell))
         products = np.outer(scale, scale)
@@ -258,24 +237,15 @@ class PairTable:
         return weights
 
 
-def _correlations(magnitudes, starts, lags, monotone) -> np.ndarray:
+def _correlations(coefficients, starts, lags) -> np.ndarray:
     """g(start, lag), float64 [lags, starts]."""
-    n = magnitudes.size
+    n = coefficients.size
     table = np.zeros((lags.size, starts.size))
-    if not monotone:
-        size = scipy.fft.next_fast_len(2 * n, real=True)
-        spectrum = scipy.fft.rfft(magnitudes, size)
-        for place, start in enumerate(starts.tolist()):
-            product = np.conj(scipy.fft.rfft(magnitudes[: n - start], size)) * spectrum
-            every_lag = np.maximum(scipy.fft.irfft(product, size)[:n], 0.0)
-            largest = np.maximum.accumulate(every_lag[::-1])[::-1]
-            table[:, place] = largest[np.minimum(lags, n - 1)]
-        return table
     known: dict[int, np.ndarray] = {}
     for row, lag in enumerate(lags.tolist()):
         if lag < n:
             if lag not in known:
-                sums = np.cumsum(magnitudes[: n - lag] * magnitudes[lag:])
+                sums = np.cumsum(coefficients[: n - lag] * coefficients[lag:])
                 known[lag] = sums[n - 1 - np.maximum(starts, lag)]
             table[row] = known[lag]
     return table

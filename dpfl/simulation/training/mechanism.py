@@ -45,9 +45,7 @@ class MechanismConfig(Settings):
         'accounting does, or only the prefix sums, which is what is actually released.',
         choices=mechanisms.tree.RELEASED,
     )
-    bands: int | None = setting(
-        None, 'Bands of a fichtenberger_toeplitz or square_root_banded_inverse.', minimum=1
-    )
+    bands: int | None = setting(None, 'Bands of a fichtenberger_toeplitz.', minimum=1)
     restart_first: int | None = setting(
         None,
         'Restart the noise after this round, counted from 0, and then after every --restart_every '
