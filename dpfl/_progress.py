@@ -1,8 +1,7 @@
-"""Progress of long work: a bar in a terminal, a line in a notebook, lines now and then in a log.
+"""Progress of long work: a bar in a terminal, lines now and then in a log or a notebook.
 
 A bar is redrawn in place by carriage returns. A file keeps them all, and so does the saved output
-of a notebook. So a log gets a whole line every ten seconds and one at the end, and a notebook gets
-one line whose text is replaced.
+of a notebook. So these get a whole line every ten seconds and one at the end.
 """
 
 import sys
@@ -11,9 +10,8 @@ from typing import Any
 
 import tqdm
 
-# Seconds between two lines of a log, and between two changes of a notebook's line.
+# Seconds between two lines of a log, and between two changes of a bar.
 _LOG_SECONDS = 10.0
-_NOTEBOOK_SECONDS = 0.5
 _TERMINAL_SECONDS = 0.1
 
 
@@ -30,7 +28,7 @@ def bar(
     smoothing: float = 0.3,
     disable: bool = False,
 ) -> 'Bar':
-    """Progress on standard error, or in the output of a notebook's cell.
+    """Progress on standard error.
 
     It shows what is done, the time since the start, the time left, the speed, and what
     `set_postfix` gets. The speed of rounds is per minute.
@@ -47,9 +45,7 @@ def bar(
       smoothing: of the speed: 0 for the average so far, 1 for the latest.
       disable: show nothing.
     """
-    if _in_notebook():
-        kind, seconds = _NotebookLine, _NOTEBOOK_SECONDS
-    elif getattr(sys.stderr, 'isatty', bool)():
+    if getattr(sys.stderr, 'isatty', bool)():
         kind, seconds = Bar, _TERMINAL_SECONDS
     else:
         kind, seconds = _LogLines, _LOG_SECONDS
@@ -63,19 +59,12 @@ def bar(
         delay=delay,
         leave=leave,
         smoothing=smoothing,
-        disable=disable or (kind is not _NotebookLine and sys.stderr is None),
+        disable=disable or sys.stderr is None,
         mininterval=seconds,
         # Without this, how often a terminal is looked at depends on earlier speeds.
         miniters=None if kind is Bar else 1,
         dynamic_ncols=kind is Bar,
     )
-
-
-def _in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
-    ipython = sys.modules.get('IPython')
-    shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, 'kernel', None) is not None
 
 
 class Bar(tqdm.tqdm):
@@ -130,7 +119,7 @@ class Bar(tqdm.tqdm):
 
 
 class _LogLines(Bar):
-    """Lines in a file or a pipe: none at the start, one every ten seconds, one at the end."""
+    """Lines in a file: none at the start, one every ten seconds, one at the end."""
 
     _shown = -1.0
 
@@ -139,7 +128,8 @@ class _LogLines(Bar):
         # The first call comes from the constructor.
         if hasattr(self, 'start_t') and self.n not in (self.initial, self._shown):
             self._shown = self.n
-            self._show(self.line())
+            self.fp.write(self.line() + '\n')
+            self.fp.flush()
         return True
 
     def clear(self, nolock: bool = False) -> None:
@@ -154,22 +144,3 @@ class _LogLines(Bar):
             # The speed of the whole, not the latest.
             self._ema_dt = lambda: None
             self.display()
-
-    def _show(self, line: str) -> None:
-        self.fp.write(line + '\n')
-        self.fp.flush()
-
-
-class _NotebookLine(_LogLines):
-    """One line in the output of a notebook's cell, whose text is replaced."""
-
-    _handle: Any = None
-
-    def _show(self, line: str) -> None:
-        from IPython import display
-
-        content = {'text/plain': line}
-        if self._handle is None:
-            self._handle = display.display(content, raw=True, display_id=True)
-        else:
-            self._handle.update(content, raw=True)

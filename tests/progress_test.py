@@ -1,4 +1,4 @@
-"""Progress in a terminal, in a log and in a notebook."""
+"""Progress in a terminal and in a log."""
 
 import io
 import sys
@@ -16,31 +16,6 @@ class _Stream(io.StringIO):
 
     def isatty(self):
         return self._is_terminal
-
-
-class _Cell:
-    """The output of a notebook's cell, as the module IPython."""
-
-    def __init__(self):
-        self.outputs = []
-        self.changes = 0
-        self.display = types.SimpleNamespace(display=self._display)
-        self.core = None
-
-    def get_ipython(self):
-        return types.SimpleNamespace(kernel=object())
-
-    def _display(self, content, raw, display_id):
-        assert raw and display_id
-        self.outputs.append(content)
-        place = len(self.outputs) - 1
-
-        def update(content, raw):
-            assert raw
-            self.outputs[place] = content
-            self.changes += 1
-
-        return types.SimpleNamespace(update=update)
 
 
 @pytest.fixture(name='clock')
@@ -106,15 +81,6 @@ def test_a_task_shorter_than_its_delay_leaves_nothing(monkeypatch, clock):
     with _progress.bar(total=3):
         pass
     assert stream.getvalue().count('\n') == 1
-
-
-def test_a_notebook_has_one_line_that_changes(monkeypatch, clock):
-    stream, cell = _stream(monkeypatch, False), _Cell()
-    monkeypatch.setitem(sys.modules, 'IPython', cell)
-    with _progress.bar(total=12, unit='round') as bar:
-        _work(bar, clock, 12)
-    assert cell.outputs == [{'text/plain': _LINES.splitlines()[-1]}]
-    assert cell.changes >= 5 and stream.getvalue() == ''
 
 
 def test_a_process_without_standard_error_still_works(monkeypatch):
