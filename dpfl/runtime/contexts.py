@@ -43,11 +43,7 @@ RAY_TIMEOUT = 3600.0
 
 
 @contextlib.contextmanager
-def local_runtime(
-    *,
-    max_concurrent_clients: int | None = None,
-    for_programs: bool = False,
-) -> Iterator[None]:
+def local_runtime(*, for_programs: bool = False) -> Iterator[None]:
     """Context manager within which TFF computations of this thread execute in this process.
 
     In the main thread SIGINT raises `KeyboardInterrupt` within the block, SIGTERM and SIGHUP raise
@@ -60,29 +56,20 @@ def local_runtime(
     environment before it is imported; the binaries set both.
 
     Args:
-      max_concurrent_clients: how many clients (shards) of a round run at a time, and how many of
-        their results a sum holds; by default the number of processor cores that this process may
-        use.
       for_programs: whether to install a `tff.program.FederatedContext`, which TFF's programs need,
         such as `tff.learning.programs.train_model`. Computations then return references to values,
         within a running event loop only.
 
     Raises:
-      ValueError: if an argument is out of range.
       ComputationError: from a computation in the block, if it fails or needs something unsupported:
         secure sums (TFF has a test context for them), `federated_select`, code of frameworks other
         than TensorFlow.
       OutOfMemoryError: from a computation in the block, if there is not enough memory for a tensor.
     """
-    if max_concurrent_clients is None:
-        max_concurrent_clients = shards.default_num_shards()
-    _validate.integer('max_concurrent_clients', max_concurrent_clients, minimum=1)
     _prepare_process()
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(signals.Signals())
-        context = stack.enter_context(
-            contextlib.closing(_LocalContext(max_concurrent_clients, watch))
-        )
+        context = stack.enter_context(contextlib.closing(_LocalContext(watch)))
         installed = tff.program.NativeFederatedContext(_Async(context)) if for_programs else context
         stack.enter_context(tff.framework.get_context_stack().install(installed))
         yield
@@ -108,8 +95,9 @@ def _prepare_process() -> None:
 class _LocalContext(tff.framework.SyncContext):
     """Executes computations in a thread, so that the main thread can handle signals."""
 
-    def __init__(self, max_concurrent_clients, watch):
-        self._interpreter = interpreter.Interpreter(max_concurrent_clients)
+    def __init__(self, watch):
+        # A client (or shard) for each processor core that this process may use.
+        self._interpreter = interpreter.Interpreter(shards.default_num_shards())
         self._thread = _Thread('dpfl-runtime', watch)
 
     def invoke(self, comp, arg):
