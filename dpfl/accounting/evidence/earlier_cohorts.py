@@ -16,7 +16,7 @@ Each bet is a nonnegative supermartingale that starts at 1, and so is their mean
 """
 
 import dataclasses
-import math
+import functools
 
 import numpy as np
 import scipy
@@ -24,6 +24,7 @@ import scipy
 from dpfl.accounting.evidence import laws
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
+from dpfl.participation.log import ClientRounds
 
 OVERLAPS = Statistic(
     'overlaps',
@@ -38,7 +39,7 @@ _WINDOW, _LEAST_WINDOW, _BUDGET, _PAIRS = 32, 4, 2 * 10**8, 2 * 10**6
 
 # Bets multiply the odds of an earlier cohort by 1 + scale / (standard deviation of the overlap), or
 # divide by it.
-_PAIR_SCALES = np.array([0.4, 1.0, 2.5])
+_PAIR_SCALES = (0.4, 1.0, 2.5)
 _LARGEST_FACTOR = 100.0
 
 # Number of earlier cohorts from which on pairs are bet on at full scale: a mean over few pairs
@@ -47,10 +48,13 @@ _FULL_SCALE = 16
 
 # Bets on frequent clients multiply the odds by exp(scale / standard deviation of their number of
 # earlier rounds in all) for each earlier round, or divide by it.
-_FREQUENT_SCALES = np.array([0.25, 0.5, 1.0, 2.0])
+_FREQUENT_SCALES = (0.25, 0.5, 1.0, 2.0)
 
 # Classes of clients by the number of their rounds.
 _CLASSES = 128
+
+# Participations whose earlier rounds are looked up at a time.
+_CHUNK = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,46 +81,47 @@ def test(log: ParticipationLog, draws: Draws) -> LogTest:
       log: a log with every client at most once in a round.
       draws: of its cohorts. From round `first` on each cohort is uniform given its size.
     """
-    sizes, shared = log.cohort_sizes, shared_clients(log, draws)
+    bets = _Bets.of(log, draws)
     wealth = np.zeros(log.rounds)
-    if shared.shape[1]:
-        wealth = np.logaddexp(of_frequent(log, draws), of_pairs(sizes, shared, draws)) - np.log(2)
+    if bets.shared.shape[1]:
+        wealth = np.logaddexp(of_frequent(log, draws), bets.of_pairs()) - np.log(2)
     return OVERLAPS.test(
         laws.ville(wealth),
-        shared.shape[1],
-        shared.sum(),
-        (_shares(sizes, shared, draws)[1] * sizes[:, None]).sum(),
+        bets.shared.shape[1],
+        bets.shared.sum(),
+        (bets.share * bets.sizes[:, None]).sum(),
     )
 
 
-def _places(log: ParticipationLog) -> list[np.ndarray]:
-    """The clients of each round by their ranks among all clients, int64 [any number] each."""
-    clients = log.by_client().clients
-    return [np.searchsorted(clients, log.cohort(t)) for t in range(log.rounds)]
+def shared_clients(by_client: ClientRounds, rounds: int, draws: Draws, window: int) -> np.ndarray:
+    """Clients that cohorts t and t - first - k step share, int64 [rounds, window].
 
-
-def shared_clients(log: ParticipationLog, draws: Draws) -> np.ndarray:
-    """Clients that cohorts t and t - first - k step share, int64 [rounds, window]."""
-    turns = -(-max(0, log.rounds - draws.first) // draws.step)
-    affordable = min(
-        _BUDGET // max(1, int(log.cohort_sizes.sum())), int((_PAIRS / log.rounds) ** 0.5)
-    )
-    window = min(_WINDOW, turns, max(_LEAST_WINDOW, affordable))
-    shared = np.zeros((log.rounds, window), np.int64)
-    places = _places(log)
-    # Of each client, whether it was in each cohort of the window. Groups have clients of their own.
-    came = np.zeros(log.by_client().clients.size, np.uint32)
-    for t in range(draws.first, log.rounds):
-        last = t - draws.first
-        turn, gone = last // draws.step, last - window * draws.step
-        bit = np.uint32(1 << turn % window)
-        if gone >= 0:
-            came[places[gone]] &= ~bit
-        came[places[last]] |= bit
-        seen = came[places[t]]
-        for k in range(min(window, turn + 1)):
-            shared[t, k] = np.count_nonzero(seen & np.uint32(1 << (turn - k) % window))
-    return shared
+    Time and memory grow with the number of pairs of participations of a client in the window.
+    """
+    counts = np.zeros(rounds * window, np.int64)
+    farthest = draws.first + (window - 1) * draws.step
+    start = 0
+    while start < by_client.clients.size:
+        end = np.searchsorted(by_client.offsets, by_client.offsets[start] + _CHUNK, side='right')
+        end = max(start + 1, int(end) - 1)
+        offsets = by_client.offsets[start : end + 1]
+        # Rounds of different clients are farther apart than the window.
+        times = by_client.rounds[offsets[0] : offsets[-1]].astype(np.int64)
+        times += np.repeat(np.arange(end - start) * (rounds + farthest), np.diff(offsets))
+        later = np.arange(times.size)
+        for apart in range(1, times.size):
+            later = later[later >= apart]
+            gaps = times[later] - times[later - apart]
+            later = later[gaps <= farthest]
+            if not later.size:
+                break
+            places = times[later] % (rounds + farthest) * window
+            gaps = gaps[gaps <= farthest] - draws.first
+            is_counted = gaps >= 0
+            places = (places + gaps // draws.step)[is_counted]
+            counts += np.bincount(places, minlength=counts.size)
+        start = end
+    return counts.reshape(rounds, window)
 
 
 def of_frequent(log: ParticipationLog, draws: Draws) -> np.ndarray:
@@ -124,90 +129,139 @@ def of_frequent(log: ParticipationLog, draws: Draws) -> np.ndarray:
 
     Clients with similar numbers of rounds are in one class.
     """
-    places, sizes = _places(log), log.cohort_sizes
+    before, after = _classes(log, draws)
+    classes = np.arange(len(before))[:, None]
+    numbers = np.zeros_like(before)
+    for group in range(draws.step):
+        gained = np.cumsum((after - before)[:, group :: draws.step], axis=1)
+        numbers[:, group :: draws.step][:, 1:] = gained[:, :-1]
+    for ago in range(1, min(draws.waits, log.rounds - 1) + 1):
+        numbers[:, ago:] -= after[:, :-ago]
+    numbers[0] = draws.clients - numbers[1:].sum(axis=0)
+    shares = np.maximum(0, numbers) / np.maximum(1, draws.clients)
+    sizes, frequency = log.cohort_sizes, (classes * before).sum(axis=0)
+    mean = (classes * shares).sum(axis=0)
+    spread = np.sqrt(sizes * ((classes - mean) ** 2 * shares).sum(axis=0))
+    # Before round `first` cohorts of b-min-sep are not uniform.
+    is_spread = (spread > 0) & (np.arange(log.rounds) >= draws.first)
+    logs = np.full(log.rounds, -np.inf)
+    for scale in _FREQUENT_SCALES:
+        tilts = np.where(is_spread, np.minimum(1.0, scale / np.where(is_spread, spread, 1)), 0)
+        for x in (tilts, -tilts):
+            means = (np.exp(x * (classes - mean)) * shares).sum(axis=0)
+            # Without a spread, or a free client at all, nothing is bet.
+            moments = sizes * np.log(np.where(is_spread, means, 1.0))
+            logs = np.logaddexp(logs, np.cumsum(x * (frequency - sizes * mean) - moments))
+    return logs - np.log(2 * len(_FREQUENT_SCALES))
+
+
+def _classes(log: ParticipationLog, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+    """Clients of each round by their class before and after it, int64 [classes, rounds]."""
+    by_client = log.by_client()
     # A function of the sizes alone, as bets need it; on average clients reach half of the classes.
-    mean_rounds = float((sizes / np.maximum(1, draws.clients)).sum()) / draws.step
-    width = 1 + int(2 * mean_rounds / _CLASSES)
-    rounds_of = np.zeros(log.by_client().clients.size, np.int64)
-    classes = np.arange(_CLASSES)
-    seen = np.zeros((draws.step, _CLASSES), np.int64)  # Clients of each group by class.
-    entered: list[np.ndarray] = []  # Clients of each round by their class after it.
-    tilts = np.concatenate([_FREQUENT_SCALES, -_FREQUENT_SCALES])
-    wealth, logs = np.zeros(tilts.size), np.zeros(log.rounds)
-    for t, cohort in enumerate(places):
-        free = seen[t % draws.step] - sum(entered[max(0, t - draws.waits) :])
-        free[0] = draws.clients[t] - free[1:].sum()
-        shares = np.maximum(0, free) / max(1, int(draws.clients[t]))
-        before, after = (
-            np.minimum((rounds_of[cohort] + more) // width, _CLASSES - 1) for more in (0, 1)
-        )
-        mean = classes @ shares
-        spread = math.sqrt(sizes[t] * float((classes - mean) ** 2 @ shares))
-        # Before round `first` cohorts of b-min-sep are not uniform. Without a spread, or a free
-        # client at all, nothing is bet.
-        if spread and t >= draws.first:
-            x = np.sign(tilts) * np.minimum(1.0, np.abs(tilts) / spread)
-            moments = np.log(np.exp(np.outer(x, classes - mean)) @ shares)
-            wealth += x * (before.sum() - sizes[t] * mean) - sizes[t] * moments
-        logs[t] = scipy.special.logsumexp(wealth) - math.log(tilts.size)
-        entered.append(np.bincount(after, minlength=_CLASSES))
-        seen[t % draws.step] += entered[t] - np.bincount(before, minlength=_CLASSES)
-        rounds_of[cohort] += 1
-    return logs
+    mean = float((log.cohort_sizes / np.maximum(1, draws.clients)).sum()) / draws.step
+    width = 1 + int(2 * mean / _CLASSES)
+    before, after = np.zeros((2, _CLASSES, log.rounds), np.int64)
+    for start in range(0, by_client.clients.size, _CHUNK):
+        offsets = by_client.offsets[start : start + _CHUNK + 1]
+        rounds = by_client.rounds[offsets[0] : offsets[-1]]
+        earlier = np.arange(rounds.size) - np.repeat(offsets[:-1] - offsets[0], np.diff(offsets))
+        for counts, number in ((before, earlier), (after, earlier + 1)):
+            places = np.minimum(number // width, _CLASSES - 1) * log.rounds + rounds
+            counts += np.bincount(places, minlength=counts.size).reshape(counts.shape)
+    used = 1 + int(np.flatnonzero(after.any(axis=1)).max(initial=0))
+    return before[:used], after[:used]
 
 
-def _shares(sizes: np.ndarray, shared: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """Clients of earlier cohorts that cannot be drawn, and the others' share of all that can be.
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Bets:
+    """Overlaps of each cohort with earlier ones, for which bets are computed.
 
-    Args:
-      sizes: of the cohorts, int64 [rounds].
-      shared: as `shared_clients` returns it.
+    Attributes:
       draws: of the cohorts.
-
-    Returns:
-      Two arrays [rounds, window].
+      sizes: of the cohorts, int64 [rounds].
+      shared: overlaps with earlier cohorts, int64 [rounds, window].
+      waiting: number of clients of the earlier cohort that cannot be drawn, [rounds, window].
+      share: of the clients that a cohort is drawn from, those of the earlier one, [rounds, window].
+      deviation: standard deviation of the overlap, 0 without an earlier cohort, [rounds, window].
     """
-    rounds, window = shared.shape
-    waiting = np.zeros_like(shared)
-    for ago in range(1, min(draws.waits, window - 1) + 1):
-        waiting[ago:, ago:] += shared[:-ago, :-ago]
-    earlier = np.arange(rounds)[:, None] - draws.first - draws.step * np.arange(window)
-    marked = np.where(earlier >= 0, sizes[np.maximum(earlier, 0)] - waiting, 0)
-    return waiting, np.minimum(1.0, marked / np.maximum(1, draws.clients)[:, None])
 
+    draws: Draws
+    sizes: np.ndarray
+    shared: np.ndarray
+    waiting: np.ndarray
+    share: np.ndarray
+    deviation: np.ndarray
 
-def of_pairs(sizes: np.ndarray, shared: np.ndarray, draws: Draws) -> np.ndarray:
-    """Logarithm of the mean of all bets on pairs of cohorts after each round, [rounds].
+    @classmethod
+    def of(cls, log: ParticipationLog, draws: Draws) -> '_Bets':
+        sizes = log.cohort_sizes
+        lags = -(-max(0, log.rounds - draws.first) // draws.step)
+        affordable = min(_BUDGET // max(1, int(sizes.sum())), int((_PAIRS / log.rounds) ** 0.5))
+        window = min(_WINDOW, lags, max(_LEAST_WINDOW, affordable))
+        if not window:
+            empty = np.zeros((log.rounds, 0))
+            return cls(draws, sizes, empty.astype(np.int64), empty, empty, empty)
+        shared = shared_clients(log.by_client(), log.rounds, draws, window)
+        waiting = np.zeros_like(shared)
+        for ago in range(1, min(draws.waits, window - 1) + 1):
+            waiting[ago:, ago:] += shared[:-ago, :-ago]
+        earlier = np.arange(log.rounds)[:, None] - draws.first - draws.step * np.arange(window)
+        marked = np.where(earlier >= 0, sizes[np.maximum(earlier, 0)] - waiting, 0)
+        clients, drawn = draws.clients[:, None], sizes[:, None]
+        share = np.minimum(1.0, marked / np.maximum(1, clients))
+        left = np.maximum(0, clients - drawn) / np.maximum(1, clients - 1)
+        return cls(
+            draws, sizes, shared, waiting, share, np.sqrt(drawn * share * (1 - share) * left)
+        )
 
-    Arguments are those of `_shares`.
-    """
-    waiting, shares = _shares(sizes, shared, draws)
-    clients = np.maximum(1, draws.clients)
-    left = np.maximum(0, draws.clients - sizes) / np.maximum(1, draws.clients - 1)
-    deviations = np.sqrt((sizes * left)[:, None] * shares * (1 - shares))
-    exponents = np.zeros((_PAIR_SCALES.size, len(sizes)))
-    for t in range(draws.first + draws.step, len(sizes)):
-        earlier = 1 + (t - draws.first) // draws.step
-        deviation = deviations[t, :earlier]
-        scales = _PAIR_SCALES[:, None] * math.sqrt(min(1.0, earlier / _FULL_SCALE))
-        factors = scales / np.where(deviation > 0, deviation, np.inf)
-        tilts = np.log1p(np.minimum(factors, _LARGEST_FACTOR))
-        one, other = np.triu_indices(deviation.size, 1)
-        ends = t - draws.first - draws.step * one
-        lags = other - one - draws.first // draws.step
-        both = np.where(lags >= 0, shared[ends, np.maximum(lags, 0)], 0)
-        waits = np.minimum(waiting[t, one], waiting[t, other])
-        least, most = np.maximum(0, both - waits) / clients[t], both / clients[t]
-        bets = []
+    def _tilts(self, scale: np.ndarray) -> np.ndarray:
+        """Logarithms of factors of the odds, [rounds, window]."""
+        with np.errstate(divide='ignore', invalid='ignore'):
+            excess = np.where(self.deviation > 0, scale / self.deviation, 0.0)
+        return np.log1p(np.minimum(excess, _LARGEST_FACTOR))
+
+    def of_pairs(self) -> np.ndarray:
+        """Logarithm of the mean of all bets on pairs of cohorts after each round, [rounds]."""
+        rounds = len(self.shared)
+        earlier = 1 + (np.arange(rounds)[:, None] - self.draws.first) // self.draws.step
+        ramp = np.sqrt(np.clip(earlier / _FULL_SCALE, 0, 1))
+        tilts = np.stack([self._tilts(scale * ramp) for scale in _PAIR_SCALES])
+        exponents = np.zeros((len(_PAIR_SCALES), rounds))
+        for t in range(self.draws.first + self.draws.step, rounds):
+            exponents[:, t] = self._bet(t, tilts[:, t])
+        wealth = np.cumsum(exponents, axis=1)
+        return scipy.special.logsumexp(wealth, axis=0) - np.log(len(_PAIR_SCALES))
+
+    def _bet(self, t: int, tilts: np.ndarray) -> np.ndarray:
+        """Logarithms of the means over all pairs of cohorts before one, [scales].
+
+        Args:
+          t: round with at least two earlier cohorts.
+          tilts: of the earlier cohorts, [scales, window].
+        """
+        earlier = 1 + (t - self.draws.first) // self.draws.step
+        tilts = tilts[:, :earlier]
+        one, other = _pairs(tilts.shape[1])
+        ends = t - self.draws.first - self.draws.step * one
+        lags = other - one - self.draws.first // self.draws.step
+        both = np.where(lags >= 0, self.shared[ends, np.maximum(lags, 0)], 0)
+        waiting = np.minimum(self.waiting[t, one], self.waiting[t, other])
+        clients = max(1, int(self.draws.clients[t]))
+        shares = np.maximum(0, both - waiting) / clients, both / clients
+        total = []
         for x in (tilts[:, one], -tilts[:, one]):
             for y in (tilts[:, other], -tilts[:, other]):
                 u, v = np.expm1(x), np.expm1(y)
                 # Of the clients of both cohorts those that wait are unknown: the larger moment.
-                joint = np.maximum(u * v * least, u * v * most)
-                moment = np.log1p(shares[t, one] * u + shares[t, other] * v + joint)
-                bets.append(x * shared[t, one] + y * shared[t, other] - sizes[t] * moment)
-        bets_of_scale = np.concatenate(bets, axis=1)
-        exponents[:, t] = scipy.special.logsumexp(bets_of_scale, axis=1)
-        exponents[:, t] -= math.log(bets_of_scale.shape[1])
-    wealth = np.cumsum(exponents, axis=1)
-    return scipy.special.logsumexp(wealth, axis=0) - math.log(_PAIR_SCALES.size)
+                joint = np.maximum(u * v * shares[0], u * v * shares[1])
+                mean = self.share[t, one] * u + self.share[t, other] * v + joint
+                gain = x * self.shared[t, one] + y * self.shared[t, other]
+                total.append(gain - self.sizes[t] * np.log1p(mean))
+        return scipy.special.logsumexp(np.concatenate(total, axis=1), axis=1) - np.log(4 * one.size)
+
+
+@functools.lru_cache(maxsize=_WINDOW)
+def _pairs(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs i < j < number."""
+    return np.triu_indices(number, 1)

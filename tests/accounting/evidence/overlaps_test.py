@@ -75,9 +75,11 @@ def _separated_log(rng, clients, rounds, apart):
     return ParticipationLog(cohorts)
 
 
-@pytest.mark.parametrize('first, step', [(1, 1), (3, 3), (3, 1)])
-def test_clients_shared_with_earlier_cohorts_by_their_definition(monkeypatch, first, step):
-    monkeypatch.setattr(earlier_cohorts, '_WINDOW', 4)
+@pytest.mark.parametrize('first, step, chunk', [(1, 1, 1), (3, 3, 40), (3, 1, 2**20)])
+def test_clients_shared_with_all_earlier_cohorts_by_their_definition(
+    monkeypatch, first, step, chunk
+):
+    monkeypatch.setattr(earlier_cohorts, '_CHUNK', chunk)
     rng = np.random.default_rng(4)
     draws = earlier_cohorts.Draws(np.full(20, 30), first, step)
     in_turn = (np.arange(t % step, 30, step) for t in range(20))
@@ -86,7 +88,7 @@ def test_clients_shared_with_earlier_cohorts_by_their_definition(monkeypatch, fi
         if first == step
         else _separated_log(rng, 30, 20, first)
     )
-    shared = earlier_cohorts.shared_clients(log, draws)
+    shared = earlier_cohorts.shared_clients(log.by_client(), 20, draws, 4)
     for t, k in itertools.product(range(20), range(4)):
         earlier = t - first - k * step
         cohort = log.cohort(earlier) if earlier >= 0 else []
@@ -117,9 +119,8 @@ def test_no_bet_wins_on_average(apart, size, seed):
     quotients = []
     for cohort in itertools.combinations(free, size):
         log = ParticipationLog([*cohorts, cohort])
-        shared = earlier_cohorts.shared_clients(log, draws)
-        pairs = earlier_cohorts.of_pairs(log.cohort_sizes, shared, draws)
-        wealth = np.exp([pairs, earlier_cohorts.of_frequent(log, draws)])
+        bets = earlier_cohorts._Bets.of(log, draws)
+        wealth = np.exp([bets.of_pairs(), earlier_cohorts.of_frequent(log, draws)])
         quotients.append(wealth[:, -1] / wealth[:, -2])
     mean = np.mean(quotients, axis=0)
     assert (mean <= 1 + 1e-12).all()
@@ -130,8 +131,8 @@ def test_no_bet_wins_on_average(apart, size, seed):
 def test_long_logs_compare_fewer_cohorts(monkeypatch):
     monkeypatch.setattr(earlier_cohorts, '_BUDGET', 1000)
     log = ParticipationLog([np.arange(10)] * 30)
-    draws = earlier_cohorts.Draws(np.full(30, 100))
-    assert earlier_cohorts.shared_clients(log, draws).shape == (30, 4)
+    bets = earlier_cohorts._Bets.of(log, earlier_cohorts.Draws(np.full(30, 100)))
+    assert bets.shared.shape == (30, 4)
 
 
 @pytest.mark.filterwarnings('error')
