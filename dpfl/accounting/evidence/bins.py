@@ -18,8 +18,8 @@ Three facts make the laws exact.
   cut off, root each tree in the last whole pass: whoever had a slot in it that the cut-off pass
   reached is in the same slot again with probability 1 / groups.
 
-For one distance of ranks these are the pairs (i, i + distance); several distances are joined by the
-union bound.
+For one distance of ranks these are the pairs (i, i + distance);
+several distances are joined by the union bound.
 
 With random allocation, given all earlier epochs, the number of clients whose slot is that of an
 earlier epoch, of their own or of the client before, is binomial. So the product over the epochs of
@@ -27,6 +27,7 @@ exp(x count) / E exp(x count) is a nonnegative martingale with mean 1, for each 
 mean over several x and over how many epochs are between both ([Ville39]).
 """
 
+import dataclasses
 import math
 
 import numpy as np
@@ -37,6 +38,7 @@ from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
 
 _MEAN = 'the planned sampling has {:.6g} on average.'
+_SHARED = '{} of {} pairs share a slot; ' + _MEAN
 _ANY_DISTANCE = Statistic(
     'any_distance',
     'slots of clients at any distance',
@@ -49,7 +51,7 @@ _EARLIER_EPOCHS = Statistic(
     'the {} epochs before; ' + _MEAN,
 )
 
-# Most comparisons of the slots of pairs of clients.
+# Most multiplications for the pairs at all distances, or comparisons at a few.
 _BUDGET = 3 * 10**8
 
 # Most earlier epochs that an epoch is compared with, the least, and most comparisons between them.
@@ -85,6 +87,10 @@ _EQUAL_SIZES = Statistic(
     'cohorts of too equal sizes',
     'All {} cohorts have {} to {} clients; ' + _MEAN,
 )
+_NEIGHBOURS = Statistic('neighbours', 'bins of clients 1 apart', _SHARED)
+_NEXT_EPOCH = Statistic('next_epoch', 'slots of a client in successive epochs', _SHARED)
+_NEIGHBOUR_SLOTS = Statistic('neighbour_slots', 'slots of clients by distance', _SHARED)
+_SLOT_DISTANCES = dataclasses.replace(_ANY_DISTANCE, key='by_distance', name=_NEIGHBOUR_SLOTS.name)
 _KEPT_SLOT = Statistic(
     'kept_slot',
     'client most often in the same slot',
@@ -100,10 +106,45 @@ STATISTICS = (
     _LARGEST,
     _SMALLEST,
     _EQUAL_SIZES,
+    _NEIGHBOURS,
     _ANY_DISTANCE,
+    _NEXT_EPOCH,
     _EARLIER_EPOCHS,
+    _NEIGHBOUR_SLOTS,
+    _SLOT_DISTANCES,
     _KEPT_SLOT,
 )
+
+
+@dataclasses.dataclass
+class Pairs:
+    """Pairs of choices that form a graph without cycles.
+
+    Attributes:
+      pairs: number of pairs that could be in the same slot of the log.
+      same: number of them that were.
+    """
+
+    pairs: int = 0
+    same: int = 0
+
+    def add(self, parents: np.ndarray, children: np.ndarray, slots: int) -> np.ndarray:
+        """Adds pairs; whether each of them is in the same slot, bool [pairs].
+
+        Args:
+          parents: slots of the choices nearer to the roots.
+          children: slots of the others.
+          slots: number of slots that the log holds of the children's pass.
+        """
+        same = (parents == children) & (parents >= 0)
+        self.pairs += int(((parents >= 0) & (parents < slots)).sum())
+        self.same += int(same.sum())
+        return same
+
+    def test(self, statistic: Statistic, options: int) -> LogTest:
+        """Both sides of the law Bin(pairs, 1 / options); the statistic has the words `_SHARED`."""
+        p_value = laws.binomial_two_sided(self.same, self.pairs, 1 / options)
+        return statistic.test(p_value, self.same, self.pairs, self.pairs / options)
 
 
 def any_distance(slots: np.ndarray, options: int, groups: int) -> LogTest:
@@ -117,10 +158,14 @@ def any_distance(slots: np.ndarray, options: int, groups: int) -> LogTest:
     clients = slots.size
     if clients < 2:
         return _ANY_DISTANCE.test(1.0, 0, 0, 1, 0.0)
-    half = clients // 2
-    few = np.arange(1, 1 + min(half, max(1, _BUDGET // clients)))
-    distances = np.union1d(few, [min(options, half), min(groups, half), half])
-    same = np.array([(slots[d:] == slots[:-d]).sum() for d in distances.tolist()])
+    if options * clients * math.log2(2 * clients) <= _BUDGET:
+        distances = np.arange(1, clients // 2 + 1)
+        same = _same_at_all(slots, options)[distances]
+    else:
+        few = np.arange(1, 1 + max(1, _BUDGET // clients))
+        distances = np.union1d(few, [options, groups])
+        distances = distances[distances < clients]
+        same = np.array([(slots[d:] == slots[:-d]).sum() for d in distances.tolist()])
     law = same, clients - distances, 1 / options
     p_values = 2 * np.minimum(laws.binomial_lower(*law), laws.binomial_upper(*law))
     first = int(np.argmin(p_values))
@@ -134,18 +179,80 @@ def any_distance(slots: np.ndarray, options: int, groups: int) -> LogTest:
     )
 
 
-def _gains(same: int, pairs: int, chance: float) -> np.ndarray:
+def _same_at_all(slots: np.ndarray, options: int) -> np.ndarray:
+    """Number of pairs in one slot at each distance, int64 [clients].
+
+    It is the sum of the autocorrelations of the slots' indicators. The rounding errors of the
+    transforms are far below 1/2.
+    """
+    size = scipy.fft.next_fast_len(2 * slots.size, real=True)
+    power = np.zeros(size // 2 + 1)
+    for slot in range(options):
+        spectrum = scipy.fft.rfft((slots == slot).astype(float), size)
+        power += spectrum.real**2 + spectrum.imag**2
+    return np.rint(scipy.fft.irfft(power, size)[: slots.size]).astype(np.int64)
+
+
+class EarlierEpochs:
+    """Bets on slots of earlier epochs.
+
+    Args:
+      clients: number of clients.
+      epochs: number of epochs of the log, of which the last may be cut off.
+      groups: number of slots of an epoch.
+    """
+
+    def __init__(self, clients: int, epochs: int, groups: int):
+        window = max(_LEAST_WINDOW, _COMPARISONS // max(1, clients * epochs))
+        self._window = min(_WINDOW, epochs - 1, window)
+        self._groups = groups
+        self._earlier: list[np.ndarray] = []
+        self._wealth = np.zeros((2 * len(_SCALES), 2, max(1, self._window)))
+        self._logs = [0.0]
+        self._same = self._pairs = 0
+
+    def add(self, slots: np.ndarray, options: int) -> None:
+        """Bets on an epoch.
+
+        Args:
+          slots: of all clients, int32 [clients]; -1 for those without one.
+          options: number of slots of the epoch that the log holds.
+        """
+        for ago, earlier in enumerate(self._earlier):
+            for shift in (0, 1):
+                pairs = Pairs()
+                pairs.add(earlier[: earlier.size - shift], slots[shift:], options)
+                self._wealth[:, shift, ago] += _gains(pairs, 1 / self._groups)
+                self._same, self._pairs = self._same + pairs.same, self._pairs + pairs.pairs
+        self._logs.append(float(np.logaddexp.reduce(self._wealth, axis=None)))
+        self._logs[-1] -= math.log(self._wealth.size)
+        self._earlier = [slots, *self._earlier][: self._window]
+
+    def test(self) -> LogTest:
+        """The test of all bets so far."""
+        return _EARLIER_EPOCHS.test(
+            laws.ville(np.array(self._logs)),
+            self._same,
+            self._pairs,
+            self._window,
+            self._pairs / self._groups,
+        )
+
+
+def _gains(pairs: Pairs, chance: float) -> np.ndarray:
     """Logarithms of the factors of all bets on Bin(pairs, chance), [scales and signs]."""
-    deviation = math.sqrt(pairs * chance * (1 - chance))
+    deviation = math.sqrt(pairs.pairs * chance * (1 - chance))
     if not deviation:
         return np.zeros(2 * len(_SCALES))
     tilts = np.log1p(np.array(_SCALES) / deviation)
     tilts = np.concatenate([tilts, -tilts])
-    return tilts * same - pairs * np.log1p(chance * np.expm1(tilts))
+    return tilts * pairs.same - pairs.pairs * np.log1p(chance * np.expm1(tilts))
 
 
 def balls_in_bins(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
     """Tests of 'balls_in_bins'."""
+    bins = _pass(log, 0, groups)
+    clients = np.sort(np.concatenate(bins))
     impossible = (
         refutation.mixed_turns(log, groups)
         or _everyone(log, population, groups)
@@ -153,10 +260,12 @@ def balls_in_bins(log: ParticipationLog, population: int, groups: int) -> list[L
     )
     if impossible:
         return impossible
-    bins = _pass(log, 0, groups)
-    slots = _slots(np.sort(np.concatenate(bins)), bins)
+    slots = _slots(clients, bins)
+    neighbours = Pairs()
+    neighbours.add(slots[:-1], slots[1:], len(bins))
     return [
         *_size_tests(log.cohort_sizes[:groups], population, groups),
+        neighbours.test(_NEIGHBOURS, len(bins)),
         any_distance(slots, len(bins), groups),
         *_clients_of_part(log, population, groups),
     ]
@@ -167,57 +276,40 @@ def random_allocation(log: ParticipationLog, population: int, groups: int) -> li
     impossible = _second_rounds(log, groups) or _everyone(log, population, groups)
     if impossible:
         return impossible
+    next_epoch, next_client = Pairs(), Pairs()
     first = _pass(log, 0, groups)
     clients = np.sort(np.concatenate(first))
+    earlier, repeats = _slots(clients, first), np.zeros(clients.size, np.int32)
+    next_client.add(earlier[:-1], earlier[1:], len(first))
+    by_distance = any_distance(earlier, len(first), groups)
+    starts = range(groups, log.rounds, groups)
+    bets = EarlierEpochs(clients.size, 1 + len(starts), groups)
+    bets.add(earlier, len(first))
+    for start in starts:
+        epoch = _pass(log, start, groups)
+        slots = _slots(clients, epoch)
+        repeats += next_epoch.add(earlier, slots, len(epoch))
+        bets.add(slots, len(epoch))
+        if len(epoch) == groups:
+            next_client.add(slots[:-1], slots[1:], groups)
+        earlier = slots
+    often, turns = int(repeats.max(initial=0)), len(starts)
+    nearest = min(
+        next_client.test(_NEIGHBOUR_SLOTS, len(first)),
+        dataclasses.replace(by_distance, statistic=_SLOT_DISTANCES),
+        key=lambda test: test.p_value,
+    )
     return [
         *_size_tests(log.cohort_sizes, population, groups),
         *_clients_of_part(log, population, groups),
-        any_distance(_slots(clients, first), len(first), groups),
-        *_epoch_tests(log, clients, population, groups),
-    ]
-
-
-def _epoch_tests(
-    log: ParticipationLog, clients: np.ndarray, population: int, groups: int
-) -> list[LogTest]:
-    """Bets on slots of earlier epochs, and the client that most often kept its slot.
-
-    Args:
-      log: of random allocation.
-      clients: of the first epoch, increasing.
-      population, groups: of the sampling.
-    """
-    epochs, chance = -(-log.rounds // groups), 1 / groups
-    window = max(_LEAST_WINDOW, _COMPARISONS // max(1, clients.size * epochs))
-    window = min(_WINDOW, epochs - 1, window)
-    earlier: list[np.ndarray] = []
-    wealth = np.zeros((2 * len(_SCALES), 2, max(1, window)))
-    logs, kept = [0.0], np.zeros(clients.size, np.int32)
-    all_same = all_pairs = 0
-    for start in range(0, log.rounds, groups):
-        epoch = _pass(log, start, groups)
-        slots = _slots(clients, epoch)
-        for ago, before in enumerate(earlier):
-            if not ago:
-                kept += before == slots
-            for shift in (0, 1):
-                parents = before[: before.size - shift]
-                same = int((parents == slots[shift:]).sum())
-                pairs = int((parents < len(epoch)).sum())
-                wealth[:, shift, ago] += _gains(same, pairs, chance)
-                all_same, all_pairs = all_same + same, all_pairs + pairs
-        logs.append(float(np.logaddexp.reduce(wealth, axis=None)) - math.log(wealth.size))
-        earlier = [slots, *earlier][:window]
-    often, turns = int(kept.max(initial=0)), epochs - 1
-    return [
-        _EARLIER_EPOCHS.test(
-            laws.ville(np.array(logs)), all_same, all_pairs, window, all_pairs * chance
-        ),
+        next_epoch.test(_NEXT_EPOCH, groups),
+        bets.test(),
+        dataclasses.replace(nearest, p_value=laws.union(2, nearest.p_value)),
         _KEPT_SLOT.test(
-            laws.union(population, float(laws.binomial_upper(often, turns, chance))),
+            laws.union(population, float(laws.binomial_upper(often, turns, 1 / groups))),
             often,
             turns,
-            turns * chance,
+            turns / groups,
         ),
     ]
 

@@ -3,9 +3,10 @@
 Given the earlier cohorts and all sizes, cohort t is a uniformly random subset of size n of N
 clients. For fixed values a_i of these clients, sum a_i over the cohort is a sum of n draws without
 replacement, so its exponential moment is at most that of n draws with replacement ([Hoeffding63],
-theorem 4): E exp(sum a_i) <= (mean of exp(a_i))^n. Earlier cohorts may choose the values. Two
+theorem 4): E exp(sum a_i) <= (mean of exp(a_i))^n. Earlier cohorts may choose the values. Three
 kinds of bets multiply the quotient of both sides over the rounds:
 
+- One lag: a_i = x for the clients of the cohort a fixed number of rounds ago.
 - Two cohorts: a_i is the sum of x for the clients of one recent cohort and of y for those of
   another one, where x and y have all signs. A bet is the mean over all pairs of recent cohorts.
   It sees clients that come together, who make overlaps both too large and too small.
@@ -34,11 +35,15 @@ OVERLAPS = Statistic(
 )
 
 # Most earlier cohorts that a cohort is compared with, and the least; between them, the number of
-# comparisons of participations, and of pairs of earlier cohorts, is at most the budget.
-_WINDOW, _LEAST_WINDOW, _BUDGET, _PAIRS = 32, 4, 2 * 10**8, 2 * 10**6
+# comparisons of participations is at most the budget.
+_WINDOW, _LEAST_WINDOW, _BUDGET = 64, 4, 2 * 10**8
+
+# Most earlier cohorts of which all pairs are bet on, and most pairs in all rounds.
+_PAIR_WINDOW, _PAIRS = 32, 2 * 10**6
 
 # Bets multiply the odds of an earlier cohort by 1 + scale / (standard deviation of the overlap), or
 # divide by it.
+_LAG_SCALES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _PAIR_SCALES = (0.4, 1.0, 2.5)
 _LARGEST_FACTOR = 100.0
 
@@ -84,7 +89,8 @@ def test(log: ParticipationLog, draws: Draws) -> LogTest:
     bets = _Bets.of(log, draws)
     wealth = np.zeros(log.rounds)
     if bets.shared.shape[1]:
-        wealth = np.logaddexp(of_frequent(log, draws), bets.of_pairs()) - np.log(2)
+        single = np.logaddexp(bets.of_lags(), of_frequent(log, draws))
+        wealth = np.logaddexp(single - np.log(2), bets.of_pairs()) - np.log(2)
     return OVERLAPS.test(
         laws.ville(wealth),
         bets.shared.shape[1],
@@ -197,8 +203,8 @@ class _Bets:
     def of(cls, log: ParticipationLog, draws: Draws) -> '_Bets':
         sizes = log.cohort_sizes
         lags = -(-max(0, log.rounds - draws.first) // draws.step)
-        affordable = min(_BUDGET // max(1, int(sizes.sum())), int((_PAIRS / log.rounds) ** 0.5))
-        window = min(_WINDOW, lags, max(_LEAST_WINDOW, affordable))
+        affordable = max(_LEAST_WINDOW, _BUDGET // max(1, int(sizes.sum())))
+        window = min(_WINDOW, lags, affordable)
         if not window:
             empty = np.zeros((log.rounds, 0))
             return cls(draws, sizes, empty.astype(np.int64), empty, empty, empty)
@@ -215,18 +221,29 @@ class _Bets:
             draws, sizes, shared, waiting, share, np.sqrt(drawn * share * (1 - share) * left)
         )
 
-    def _tilts(self, scale: np.ndarray) -> np.ndarray:
+    def _tilts(self, scale: float | np.ndarray) -> np.ndarray:
         """Logarithms of factors of the odds, [rounds, window]."""
         with np.errstate(divide='ignore', invalid='ignore'):
             excess = np.where(self.deviation > 0, scale / self.deviation, 0.0)
         return np.log1p(np.minimum(excess, _LARGEST_FACTOR))
 
+    def of_lags(self) -> np.ndarray:
+        """Logarithm of the mean of all bets on one lag after each round, [rounds]."""
+        logs = np.full(self.sizes.size, -np.inf)
+        for scale in _LAG_SCALES:
+            for tilts in (self._tilts(scale), -self._tilts(scale)):
+                moments = self.sizes[:, None] * np.log1p(self.share * np.expm1(tilts))
+                wealth = np.cumsum(tilts * self.shared - moments, axis=0)
+                logs = np.logaddexp(logs, scipy.special.logsumexp(wealth, axis=1))
+        return logs - np.log(2 * len(_LAG_SCALES) * self.shared.shape[1])
+
     def of_pairs(self) -> np.ndarray:
         """Logarithm of the mean of all bets on pairs of cohorts after each round, [rounds]."""
-        rounds = len(self.shared)
+        rounds, window = self.shared.shape
+        window = min(window, _PAIR_WINDOW, max(2, int((_PAIRS / rounds) ** 0.5)))
         earlier = 1 + (np.arange(rounds)[:, None] - self.draws.first) // self.draws.step
         ramp = np.sqrt(np.clip(earlier / _FULL_SCALE, 0, 1))
-        tilts = np.stack([self._tilts(scale * ramp) for scale in _PAIR_SCALES])
+        tilts = np.stack([self._tilts(scale * ramp)[:, :window] for scale in _PAIR_SCALES])
         exponents = np.zeros((len(_PAIR_SCALES), rounds))
         for t in range(self.draws.first + self.draws.step, rounds):
             exponents[:, t] = self._bet(t, tilts[:, t])
@@ -261,7 +278,7 @@ class _Bets:
         return scipy.special.logsumexp(np.concatenate(total, axis=1), axis=1) - np.log(4 * one.size)
 
 
-@functools.lru_cache(maxsize=_WINDOW)
+@functools.lru_cache(maxsize=_PAIR_WINDOW)
 def _pairs(number: int) -> tuple[np.ndarray, np.ndarray]:
     """All pairs i < j < number."""
     return np.triu_indices(number, 1)

@@ -1,8 +1,8 @@
 """Tests of samplings that draw each cohort independently of all others.
 
 Of a total, only too many participations are held against a plan: a lower rate than planned has at
-most the planned epsilon. The scatter of cohort sizes and overlaps of cohorts count in both
-directions: clients that take turns overlap less, clients of a smaller population more.
+most the planned epsilon. The number of clients that took part and the scatter of cohort sizes count
+in both directions: clients that take turns are more, clients of a smaller population are fewer.
 """
 
 import collections
@@ -11,6 +11,7 @@ import sys
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 from dpfl.accounting.evidence import earlier_cohorts, laws, refutation
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
@@ -38,11 +39,28 @@ _BUSIEST = Statistic(
     'busiest client',
     'A client took part {} times; in the planned sampling one does {:.4g} times on average.',
 )
+_SPREAD = Statistic(
+    'spread',
+    "spread of the clients' rounds",
+    'Squared distances of the numbers of rounds of all clients from {} add up to {}; '
+    'the planned sampling leads to {:.6g} on average.',
+)
+_EXCESS = Statistic(
+    'excess',
+    "spread of the clients' rounds",
+    'Squared excesses of the numbers of rounds of all clients over {} add up to {}; '
+    'the planned sampling leads to at most {:.6g} on average.',
+)
 _OVERLAP = Statistic(
     'overlap',
     'overlap at lag {}',
     'Cohorts at lag {} share {} clients in all; '
     'random cohorts of these sizes share {:.6g} on average.',
+)
+_SEEN = Statistic(
+    'seen',
+    'clients that took part',
+    '{} clients took part; the planned sampling leads to {:.6g} on average.',
 )
 STATISTICS = (
     refutation.TURNS,
@@ -52,8 +70,11 @@ STATISTICS = (
     _TOTAL,
     _SCATTER,
     _BUSIEST,
+    _SPREAD,
+    _EXCESS,
     _OVERLAP,
     earlier_cohorts.OVERLAPS,
+    _SEEN,
 )
 
 
@@ -94,11 +115,20 @@ def poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     sizes = collections.Counter(_group_size(rule, t) for t in range(log.rounds))
     cohorts = [(laws.binomial(clients, rate), times) for clients, times in sizes.items()]
     value = int(log.cohort_sizes.sum())
+    seen = laws.tails_of_total(
+        log.by_client().clients.size,
+        [
+            (laws.binomial(times * clients, _at_least_once(rate, count)), 1)
+            for (clients, count), times in turns.items()
+        ],
+    )
     return [
         _TOTAL.test(laws.binomial_upper(value, drawn, rate), value, drawn * rate),
         _squares(rule, log, cohorts),
+        _spread_of_rounds(rule, log),
         _busiest(log, rate, turns),
         *_overlaps(rule, log),
+        _seen(log, seen, _mean_seen(rate, turns)),
     ]
 
 
@@ -119,6 +149,8 @@ def truncated_poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
             {(population, log.rounds): 1},
         ),
         *_overlaps(rule, log),
+        _spread_given_sizes(rule, log),
+        _seen_given_sizes(rule, log),
     ]
 
 
@@ -130,6 +162,8 @@ def without_replacement(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     return [
         _busiest(log, rule.rate, {(rule.population, log.rounds): 1}),
         *_overlaps(rule, log),
+        _spread_given_sizes(rule, log),
+        _seen_given_sizes(rule, log),
     ]
 
 
@@ -161,6 +195,16 @@ def _larger_groups(rule: Rule, log: ParticipationLog) -> frozenset[int]:
     is_larger = refutation.clients_of_groups(log, rule.groups) > size
     first = np.argsort(~is_larger, kind='stable')
     return frozenset(first[: max(rest, int(is_larger.sum()))].tolist())
+
+
+def _at_least_once(rate: float, rounds: int) -> float:
+    return -math.expm1(rounds * math.log1p(-rate)) if rate < 1 else float(rounds > 0)
+
+
+def _mean_seen(rate: float, turns: dict[tuple[int, int], int]) -> float:
+    return sum(
+        times * clients * _at_least_once(rate, count) for (clients, count), times in turns.items()
+    )
 
 
 def _squares(rule: Rule, log: ParticipationLog, cohorts: list[tuple[laws.Law, int]]) -> LogTest:
@@ -196,12 +240,53 @@ def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], in
     return _BUSIEST.test(busiest_tail(value, rate, turns), value, most * rate)
 
 
+def _spread_of_rounds(rule: Rule, log: ParticipationLog) -> LogTest:
+    """Upper side of the squared distances of the clients' numbers of rounds from their mean."""
+    rate, turns = rule.rate, turns_of(rule, log.rounds)
+    population, counts = rule.population, log.by_client().counts
+    centre = round(
+        sum(n * count * times for (n, count), times in turns.items()) * rate / population
+    )
+    value = int(((counts - centre) ** 2).sum()) + (population - counts.size) * centre**2
+    summands = [
+        (laws.binomial(count, rate), times * clients) for (clients, count), times in turns.items()
+    ]
+    mean = sum(times * float(law.cells @ (law.values - centre) ** 2) for law, times in summands)
+    return _SPREAD.test(laws.tails_of_squares(value, summands, centre)[1], centre, value, mean)
+
+
+def _spread_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:
+    """Upper side of the squared excess of the clients' numbers of rounds over a threshold.
+
+    Given the sizes, cohorts are independent uniform subsets, so the numbers of rounds K_i are
+    negatively associated ([JoagDev83]). For an increasing f this bounds E exp(x sum f(K_i)) by the
+    product of the moments. Each K_i is a sum of independent indicators. For a convex function its
+    mean is at most that of a binomial variable with the same mean ([Hoeffding56], theorem 3).
+    """
+    population, counts = rule.population, log.by_client().counts
+    rounds = log.rounds
+    share = min(1.0, float(log.cohort_sizes.sum()) / (population * rounds))
+    threshold = math.floor(rounds * share + math.sqrt(rounds * share * (1 - share)))
+    value = int((np.maximum(0, counts - threshold) ** 2).sum())
+    numbers = np.arange(rounds + 1)
+    chances = scipy.stats.binom.logpmf(numbers, rounds, share)
+    squares = np.maximum(0, numbers - threshold).astype(float) ** 2
+    mean = float(np.exp(chances) @ squares)
+    variance = float(np.exp(chances) @ (squares - mean) ** 2) * population
+    tails = laws.chernoff(
+        value,
+        lambda tilt: population * float(scipy.special.logsumexp(chances + tilt * squares)),
+        1 / math.sqrt(max(1.0, variance)),
+    )
+    return _EXCESS.test(tails[1], threshold, value, population * mean)
+
+
 def _overlaps(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     """Overlaps with the cohort one turn before, and with all recent ones."""
     lag = rule.groups
     if lag >= log.rounds:
         return []
-    value = laws.shared(log, lag)
+    value = laws.shared(log, lag, lag)
     sizes = laws.pairs(log, lag, lambda t: _group_size(rule, t))
     clients = np.array([_group_size(rule, t) for t in range(log.rounds)])
     return [
@@ -213,3 +298,14 @@ def _overlaps(rule: Rule, log: ParticipationLog) -> list[LogTest]:
         ),
         earlier_cohorts.test(log, earlier_cohorts.Draws(clients, first=lag, step=lag)),
     ]
+
+
+def _seen(log: ParticipationLog, tails: tuple[float, float], mean: float) -> LogTest:
+    return _SEEN.test(laws.two_sided(tails), log.by_client().clients.size, mean)
+
+
+def _seen_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:
+    population, sizes = rule.population, log.cohort_sizes
+    tails = laws.seen_tails(log.by_client().clients.size, population, sizes)
+    mean = population * (1 - float(np.prod(1 - sizes / population)))
+    return _seen(log, tails, mean)

@@ -1,4 +1,4 @@
-"""Overlaps of cohorts, and bets on them, against every choice."""
+"""Overlaps of cohorts, numbers of seen clients, and bets on them, against every choice."""
 
 import collections
 import itertools
@@ -23,35 +23,47 @@ def _check_tails(values, tails):
 
 
 @pytest.mark.parametrize('clients, sizes', [(5, (2, 3, 2, 1)), (4, (4, 2, 0, 3)), (3, (1, 0, 0))])
-def test_tails_of_overlaps(clients, sizes):
+@pytest.mark.parametrize('lag', [1, 2])
+def test_tails_of_overlaps(clients, sizes, lag):
     logs = [ParticipationLog(cohorts) for cohorts in _every_choice(clients, sizes)]
-    key = laws.pairs(logs[0], 1, lambda _: clients)
-    values = [laws.shared(log, 1) for log in logs]
+    key = laws.pairs(logs[0], lag, lambda _: clients)
+    values = [laws.shared(log, lag) for log in logs]
     assert laws.mean(key) == pytest.approx(np.mean(values))
     _check_tails(values, lambda value: laws.tails(value, key))
 
 
+@pytest.mark.parametrize('clients, sizes', [(5, (2, 3, 2, 1)), (4, (4, 2, 0, 3)), (6, (1, 2, 2))])
+def test_tails_of_seen_clients(clients, sizes):
+    values = [len(set().union(*cohorts)) for cohorts in _every_choice(clients, sizes)]
+    _check_tails(values, lambda value: laws.seen_tails(value, clients, np.array(sizes)))
+
+
 def test_chernoff_bounds_are_above_the_exact_tails(monkeypatch):
-    log = ParticipationLog([range(n) for n in (60, 70, 80, 90)])
-    key, values = laws.pairs(log, 1, lambda _: 400), range(20, 80, 5)
-    expected = [laws.tails(value, key) for value in values]
+    sizes, log = np.array([60, 70, 80, 90]), ParticipationLog([range(n) for n in (60, 70, 80, 90)])
+    key = laws.pairs(log, 1, lambda _: 400)
+    cases = [
+        (lambda value: laws.tails(value, key), range(20, 80, 5)),
+        (lambda value: laws.seen_tails(value, 400, sizes), range(190, 280, 5)),
+    ]
+    exact = [[tails(value) for value in values] for tails, values in cases]
     monkeypatch.setattr(laws, '_MOST_LAWS', 0)
-    bounds = np.array([laws.tails(value, key) for value in values])
-    assert (bounds >= expected).all()
-    assert bounds.min() < 1e-3
+    monkeypatch.setattr(laws, '_MOST_STEPS', 0)
+    for (tails, values), expected in zip(cases, exact, strict=True):
+        bounds = np.array([tails(value) for value in values])
+        assert (bounds >= expected).all()
+        assert bounds.min() < 1e-3
 
 
 def test_shared_clients_by_their_definition():
     rng = np.random.default_rng(3)
-    for lag in (1, 3):
-        log = ParticipationLog(
-            group[rng.random(group.size) < 0.4]
-            for group in (np.arange(t % lag, 30, lag) for t in range(15))
-        )
+    log = ParticipationLog(np.flatnonzero(rng.random(20) < 0.4) for _ in range(15))
+    for lag in range(1, 6):
         expected = sum(
             np.intersect1d(log.cohort(t), log.cohort(t + lag)).size for t in range(15 - lag)
         )
-        assert laws.shared(log, lag) == expected > 0
+        assert laws.shared(log, lag) == expected
+    cyclic = ParticipationLog(np.arange(t % 3, 30, 3)[rng.random(10) < 0.5] for t in range(15))
+    assert laws.shared(cyclic, 6, step=3) == laws.shared(cyclic, 6)
     assert laws.shared(ParticipationLog([[]]), 1) == 0
 
 
@@ -120,12 +132,12 @@ def test_no_bet_wins_on_average(apart, size, seed):
     for cohort in itertools.combinations(free, size):
         log = ParticipationLog([*cohorts, cohort])
         bets = earlier_cohorts._Bets.of(log, draws)
-        wealth = np.exp([bets.of_pairs(), earlier_cohorts.of_frequent(log, draws)])
+        wealth = np.exp([bets.of_lags(), bets.of_pairs(), earlier_cohorts.of_frequent(log, draws)])
         quotients.append(wealth[:, -1] / wealth[:, -2])
     mean = np.mean(quotients, axis=0)
     assert (mean <= 1 + 1e-12).all()
     assert (mean >= 0.4).all()
-    assert np.ptp(quotients, axis=0)[0] > 0
+    assert (np.ptp(quotients, axis=0)[:2] > 0).all()
 
 
 def test_long_logs_compare_fewer_cohorts(monkeypatch):

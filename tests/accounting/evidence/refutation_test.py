@@ -23,7 +23,7 @@ _SEEN_BY = {
     'without_replacement': {'pairs in sync': ('overlaps with earlier cohorts',)},
     'cyclic_poisson, 30 turns': {'2 parts by a schedule': ('overlaps with earlier cohorts',)},
     'balls_in_bins': {
-        'bins by id': ('slots of clients at any distance',),
+        'bins by id': ('bins of clients 1 apart',),
         'id mod 10': ('slots of clients at any distance',),
         'bins of both halves': ('slots of clients at any distance',),
         'bins of equal size': ('cohorts of too equal sizes',),
@@ -32,24 +32,24 @@ _SEEN_BY = {
         'half the population': ('clients of a pass',),
     },
     'random_allocation': {
-        'the same slots in all epochs': ('slots of earlier epochs',),
-        'the next slot in each epoch': ('slots of earlier epochs',),
+        'the same slots in all epochs': ('slots of a client in successive epochs',),
+        'the next slot in each epoch': ('slots of a client in successive epochs',),
         'slots of the neighbours': ('slots of earlier epochs',),
-        'slots by id': ('slots of clients at any distance',),
-        'slots of both halves': ('slots of clients at any distance',),
+        'slots by id': ('slots of clients by distance',),
+        'slots of both halves': ('slots of clients by distance',),
     },
     'random_allocation, 12 epochs': {
         'the slots of three epochs before': ('slots of earlier epochs',),
         'one client always in the same slot': ('client most often in the same slot',),
     },
     'b_min_sep': {
-        'rate 1.5 p': ('participations in total',),
+        'rate 1.5 p': ('participations in total', 'participations given the rounds before'),
         'cold start': ('clients of the first rounds',),
-        'in turn': ('overlaps with earlier cohorts',),
-        'the same cohorts in turn': ('overlaps with earlier cohorts',),
+        'in turn': ('overlap with the cohort 5 rounds before',),
+        'the same cohorts in turn': ('overlap with the cohort 5 rounds before',),
         'the same cohort always': ('separation',),
         'fixed size': ('spread of the sizes of cohorts',),
-        'fewer clients': ('overlaps with earlier cohorts',),
+        'fewer clients': ('new clients given the rounds before',),
     },
 }
 
@@ -308,7 +308,7 @@ _ONE_MISSING = np.vstack([_SLOTS, np.where(np.arange(1000) == np.argmin(_SLOTS),
         ('balls_in_bins', _ONE_MISSING, 15, 'clients of a bin'),
         ('balls_in_bins', _ONE_MISSING, 20, 'clients of a pass'),
         ('random_allocation', _ONE_MISSING, 20, 'clients of a pass'),
-        ('random_allocation', _SLOTS, 15, 'slots of earlier epochs'),
+        ('random_allocation', _SLOTS, 15, 'slots of a client in successive epochs'),
     ],
 )
 def test_a_pass_that_is_cut_off_counts(kind, slots, rounds, name):
@@ -346,15 +346,27 @@ def test_one_client_as_often_as_it_may_is_seen_after_many_rounds():
     assert _refuting(plan, log) == {'client with the most rounds'}
 
 
-def test_large_populations_and_many_epochs_are_compared_at_few_distances(monkeypatch):
-    monkeypatch.setattr(bins, '_BUDGET', 1)
-    for groups, clients in ((4, 400), (7, 700)):
-        repeating = np.arange(clients, dtype=np.int32) % groups
-        assert bins.any_distance(repeating, groups, groups).p_value < 1e-9
-        assert bins.any_distance(np.sort(repeating), groups, groups).p_value < 1e-9
+# --- Pairs of slots.
+
+
+@pytest.mark.parametrize('clients, options', [(2, 1), (9, 3), (40, 4)])
+def test_pairs_at_all_distances_by_their_definition(monkeypatch, clients, options):
+    slots = np.random.default_rng(clients).integers(options, size=clients, dtype=np.int32)
+    same = bins._same_at_all(slots, options)
+    for distance in range(1, clients):
+        assert same[distance] == (slots[distance:] == slots[:-distance]).sum()
+    # A large population is tested at few distances, with those of whole passes among them.
+    repeating = np.arange(clients, dtype=np.int32) % options
+    monkeypatch.setattr(bins, '_BUDGET', clients)
+    at_few = bins.any_distance(repeating, options, options)
+    assert clients < 40 or at_few.p_value < 1e-9
+
+
+def test_bets_on_many_epochs_compare_few(monkeypatch):
     monkeypatch.setattr(bins, '_COMPARISONS', 1)
-    drawn = np.random.default_rng(1).integers(10, size=(4, 1000), dtype=np.int32)
-    log = dishonest_logs.of_slots(300, 10, lambda _: drawn)(np.random.default_rng(0))
-    assert 'slots of earlier epochs' in _refuting(
-        _grouped('random_allocation', 300, 1000, 100, 10), log
-    )
+    bets = bins.EarlierEpochs(100, 30, 10)
+    drawn = np.random.default_rng(1).integers(10, size=(4, 100), dtype=np.int32)
+    for epoch in range(30):
+        bets.add(drawn[epoch % 4], 10)
+    assert bets.test().p_value < 1e-9
+    assert len(bets._earlier) == 4
