@@ -71,7 +71,7 @@ from dpfl.cli.results.plan_request import PlanningConfig, Request
 from dpfl.simulation.population import TimerConfig
 from dpfl.simulation.training.mechanism import AUTO, NAMES
 from dpfl.simulation.training.privacy_config import ClippingConfig, PrivacyConfig
-from dpfl.simulation.training.round_config import SamplingConfig
+from dpfl.simulation.training.round_config import OF_KINDS, SamplingConfig
 
 _SCHEMA = SettingsFlags(
     SamplingConfig,
@@ -110,7 +110,7 @@ _PRIVACY = SettingsFlags(
 )
 _SAMPLING = SettingsFlags(
     SamplingConfig,
-    only=('sampling', 'groups', 'cohort_cap'),
+    only=('sampling', *OF_KINDS),
     defaults={'sampling': 'none'},
     choices={'sampling': kinds.names()},
     help={

@@ -41,7 +41,7 @@ from dpfl.simulation.training.privacy_config import (
     NoiseConfig,
     SecureAggregationConfig,
 )
-from dpfl.simulation.training.round_config import SamplingConfig
+from dpfl.simulation.training.round_config import OF_KINDS, SamplingConfig
 
 _MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
 _NOISE = SettingsFlags(NoiseConfig)
@@ -63,8 +63,7 @@ _SAMPLING = SettingsFlags(
         'sampling',
         'population',
         'clients_per_round',
-        'groups',
-        'cohort_cap',
+        *OF_KINDS,
     ),
     defaults={'sampling': 'none', 'clients_per_round': 1},
     choices={'sampling': kinds.names()},

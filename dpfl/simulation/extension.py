@@ -19,6 +19,7 @@ from dpfl.accounting.records import archive, journal
 from dpfl.accounting.reports import inputs
 from dpfl.simulation import earlier_settings
 from dpfl.simulation.run_journal import RunJournal
+from dpfl.simulation.training.mechanism import PARAMETERS
 
 if TYPE_CHECKING:
     from dpfl.simulation.experiment import Experiment
@@ -32,10 +33,7 @@ _PLAN_SETTINGS = (
     'target_epsilon',
     'stop_at_accuracy',
     'mechanism',
-    'strategy',
-    'blt_decay',
-    'blt_scale',
-    'bands',
+    *PARAMETERS,
 )
 
 

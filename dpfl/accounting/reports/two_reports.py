@@ -18,6 +18,7 @@ from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.plan import FOLD
 from dpfl.accounting.reports import inputs, page
 from dpfl.accounting.reports.report import PrivacyReport
+from dpfl.accounting.sampling import kinds
 from dpfl.accounting.tradeoff import Stretch
 from dpfl.mechanisms import rounding
 
@@ -33,9 +34,7 @@ _REPORT_KEYS = (
     'mechanism_digest',
     'sampling',
     'clients_per_round',
-    'population',
-    'groups',
-    'cohort_cap',
+    *kinds.every_setting(),
     'rounds',
     'min_separation',
     'max_participations',

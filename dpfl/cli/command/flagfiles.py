@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from absl import flags
 
 from dpfl import _files, errors, presets
+from dpfl.simulation.training.mechanism import PARAMETERS
 
 # Longest name of a flag. absl fails while it searches for names like one of a thousand letters.
 _MOST_LETTERS = 100
@@ -24,12 +25,10 @@ _MOST_FILES = 100
 _FLAGS = ('--flagfile', '-flagfile')
 # A flag whose value may be a file beside the flag file.
 _STRATEGY = '--strategy'
-_MECHANISM_FLAGS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
-_TREE_FLAGS = ('tree_released',)
 _AMOUNTS = ('noise_multiplier', 'target_epsilon')
 # Flags of a preset that are dropped, by the flag that is given instead.
 _REPLACED = {
-    'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS),
+    'mechanism': PARAMETERS,
     'strategy': ('blt_decay', 'blt_scale'),
     'blt_decay': ('strategy',),
     'blt_scale': ('strategy',),

@@ -13,12 +13,17 @@ from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 
 NAMES = tuple(registry.ENTRIES)
-# Names of parameters in the registry, and in a configuration.
+# Parameters whose setting has another name than in the registry.
 _NAMES = {'decay': 'blt_decay', 'scale': 'blt_scale', 'released': 'tree_released'}
+# The setting of each parameter of a mechanism that is given by its name.
+_SETTINGS = {
+    parameter: _NAMES.get(parameter, parameter)
+    for entry in registry.ENTRIES.values()
+    for parameter in entry.parameters
+}
+PARAMETERS = tuple(_SETTINGS.values())
 AUTO = 'auto'
 NONE = 'none'
-# Parameters of a mechanism that is given by its name.
-PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands', 'tree_released')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,9 +75,16 @@ class MechanismConfig(Settings):
             self._refuse_parameters(f'mechanism={self.mechanism}')
 
     def _refuse_parameters(self, owner: str) -> None:
-        for field, value in self.table():
-            if field.name in PARAMETERS and value not in (field.default, '', ()):
-                raise ArgumentError(field.name, value, f'{owner} has no such parameter')
+        for parameter, value in self.parameters().items():
+            raise ArgumentError(_SETTINGS[parameter], value, f'{owner} has no such parameter')
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the mechanism that are given, by their names in the registry."""
+        return {
+            parameter: value
+            for parameter, name in _SETTINGS.items()
+            if (value := getattr(self, name)) not in (getattr(MechanismConfig, name), '', ())
+        }
 
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:
@@ -113,9 +125,7 @@ def is_optimized(config: MechanismConfig) -> bool:
     if not isinstance(config.mechanism, str) or config.mechanism == AUTO:
         return config.mechanism == AUTO
     optimizer = registry.ENTRIES[config.mechanism].optimizer if config.mechanism in NAMES else None
-    return optimizer is not None and not any(
-        (config.strategy, config.blt_decay, config.blt_scale, config.bands)
-    )
+    return optimizer is not None and not config.parameters()
 
 
 def with_restarts(
@@ -143,11 +153,7 @@ def _named(
     if not isinstance(name, str) or name not in NAMES:
         raise ArgumentError('mechanism', name, one_of(name, NAMES))
     entry = registry.ENTRIES[name]
-    given: dict[str, Any] = {
-        'decay': config.blt_decay or None,
-        'scale': config.blt_scale or None,
-        'bands': config.bands,
-    }
+    given = config.parameters()
     if config.strategy:
         given['strategy'] = load_strategy(config.strategy)
         if 'strategy' in entry.parameters and type(given['strategy']) is not entry.kind:
@@ -156,19 +162,13 @@ def _named(
                 config.strategy,
                 f'holds a {given["strategy"].name}, not a {name} mechanism',
             )
-    released = config.tree_released
-    if 'released' in entry.optional:
-        given['released'] = released
-    elif released != MechanismConfig.tree_released:
-        raise ArgumentError('tree_released', released, f'mechanism={name} has no such choice')
-    named = {name: value for name, value in given.items() if value is not None}
     if optimize_for is not None and entry.optimizer is not None and is_optimized(config):
         return entry.optimizer.optimize(optimize_for, progress=True)
-    if set(named) <= set(entry.parameters) and not entry.accepts(named):
+    if set(given) <= set(entry.parameters) and not entry.accepts(given):
         needed = entry.needs(lambda parameter: _NAMES.get(parameter, parameter))
         raise ArgumentError('mechanism', name, f'needs {needed}')
     with renaming(**_NAMES):
-        return entry.construct(rounds, **named)
+        return entry.construct(rounds, **given)
 
 
 _OPTIMIZED = re.compile(

@@ -16,6 +16,8 @@ from dpfl.simulation.population import Population, TimerConfig
 
 # Those on which no guarantee relies.
 _OTHERS = ('min_separation', 'timer', 'uniform')
+# Settings of kinds of sampling but the population.
+OF_KINDS = tuple(name for name in kinds.every_setting() if name != 'population')
 SGD = 'sgd'
 # Share of the learning rate in the last round of a schedule.
 _FINAL_RATE = 0.1
@@ -113,7 +115,7 @@ class SamplingConfig(ParticipationConfig):
             have it, or the data have too few clients.
         """
         kind = kinds.KINDS.get(self.sampling)
-        given = {name: getattr(self, name) for name in ('groups', 'cohort_cap')}
+        given = {name: getattr(self, name) for name in OF_KINDS}
         for name, value in given.items():
             if value is not None and name not in kinds.settings(kind):
                 having = [
