@@ -159,6 +159,10 @@ class AdaptiveClip(_json.JsonFields, Part):
 
     Raises:
       ValueError: if a field is out of its range.
+
+    Example:
+      >>> AdaptiveClip().stddev(clients_per_round=100)  # Of the noise on the count.
+      5.0
     """
 
     target_quantile: float = 0.5
@@ -305,6 +309,10 @@ class Estimator(_json.JsonFields, Part):
 
     Raises:
       ValueError: if a field is out of its range.
+
+    Example:
+      >>> Estimator('clipped', weight=80.0).denominator(clients_per_round=100)
+      40.0
     """
 
     kind: str = 'fixed'

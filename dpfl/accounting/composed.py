@@ -93,6 +93,10 @@ class ReleaseBefore(_json.JsonFields):
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> ReleaseBefore('words', noise_multiplier=8.0).to_dict()
+      {'name': 'words', 'noise_multiplier': 8.0, 'replaced': 2.0, 'delta': 0.0}
     """
 
     name: str

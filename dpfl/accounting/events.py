@@ -103,6 +103,11 @@ def epsilon_of_event(
     Raises:
       ValueError: if an argument is out of its range, or the method or the samples do not support
         the neighbours, or samples of several kinds are composed without an adjacency.
+
+    Example:
+      >>> event = dp_accounting.GaussianDpEvent(noise_multiplier=1.0)
+      >>> round(epsilon_of_event(event, 1e-6, 'analytic_gaussian'), 3)
+      4.887
     """
     neighbours = None
     _validate.integer('group_size', group_size, minimum=1)

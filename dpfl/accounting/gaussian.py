@@ -90,14 +90,24 @@ class Bound(NamedTuple):
 
 
 def mu_from_rho(rho: float) -> float:
-    """`mu = sqrt(2 rho)`, rounded up; infinity (no noise) gives infinity."""
+    """`mu = sqrt(2 rho)`, rounded up; infinity (no noise) gives infinity.
+
+    Example:
+      >>> mu_from_rho(0.5)
+      1.0
+    """
     if rho != math.inf:
         _validate.number('rho', rho, minimum=0)
     return rounding.root_up(2.0 * rho)
 
 
 def epsilon_from_rho(rho: float, delta: float, method: str = 'pld') -> float:
-    """Epsilon at `delta` of a Gaussian release with zCDP parameter `rho`; see `epsilon_from_mu`."""
+    """Epsilon at `delta` of a Gaussian release with zCDP parameter `rho`; see `epsilon_from_mu`.
+
+    Example:
+      >>> round(epsilon_from_rho(0.5, 1e-6, 'analytic_gaussian'), 3)
+      4.887
+    """
     return epsilon_from_mu(mu_from_rho(rho), delta, method)
 
 
@@ -120,6 +130,10 @@ def epsilon_from_mu(mu: float, delta: float, method: str = 'pld') -> float:
 
     Raises:
       ValueError: if an argument is out of its range.
+
+    Example:
+      >>> round(epsilon_from_mu(1.0, 1e-6, 'analytic_gaussian'), 3)
+      4.887
     """
     return bound(mu, delta, method).epsilon
 
@@ -313,6 +327,10 @@ def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
 
     Raises:
       ValueError: if an argument is out of its range, or no noise meets the target by that method.
+
+    Example:
+      >>> round(mu_from_epsilon(1.0, 1e-6, 'analytic_gaussian'), 3)
+      0.237
     """
     _validate.number('epsilon', epsilon, above=0)
     _refuse_unreachable(epsilon, epsilon_from_mu(_NEGLIGIBLE_MU, delta, method), delta, method)

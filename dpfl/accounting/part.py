@@ -273,7 +273,13 @@ def discrete_delta(delta: float, slack: float) -> float:
 
 
 class Part(abc.ABC):
-    """One option of a privacy plan. What a subclass does not define changes nothing."""
+    """One option of a privacy plan. What a subclass does not define changes nothing.
+
+    Example:
+      >>> part: Part = accounting.AdaptiveClip()
+      >>> part.words
+      'adaptive_clip'
+    """
 
     @property
     @abc.abstractmethod

@@ -103,6 +103,13 @@ class PrivacyPlan:
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
+
+    Example:
+      >>> plan = PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(100), participation=Participation(100, 50),
+      ...     clip_norm=1.0, noise_multiplier=2.0, clients_per_round=10)
+      >>> round(plan.rho, 3)
+      0.25
     """
 
     mechanism: mechanisms.Mechanism

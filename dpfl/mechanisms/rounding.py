@@ -49,7 +49,12 @@ def round_down(value: float, digits: int = 4) -> str:
 
 
 def round_up(value: float | None, digits: int = 4) -> str:
-    """`value` with that many significant digits, rounded up so that it never understates."""
+    """`value` with that many significant digits, rounded up so that it never understates.
+
+    Example:
+      >>> round_up(0.12341)
+      '0.1235'
+    """
     if value is None:
         return 'none'
     if value in (0, math.inf):

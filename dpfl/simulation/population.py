@@ -54,7 +54,12 @@ LONGEST_REACH = 2.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimerConfig(Settings):
-    """The timers of devices. Used with `sampling='timer'`."""
+    """The timers of devices. Used with `sampling='timer'`.
+
+    Example:
+      >>> SamplingConfig(sampling='timer', devices=TimerConfig(timer_hours=24)).devices.timer_hours
+      24.0
+    """
 
     timer_hours: float = setting(
         72.0,

@@ -128,7 +128,12 @@ class ImageFaultConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(Settings):
-    """Where the data of the clients come from."""
+    """Where the data of the clients come from.
+
+    Example:
+      >>> TaskConfig(task='emnist', data=DataConfig(download=True)).data.download
+      True
+    """
 
     data_path: str | None = setting(
         None,
@@ -153,7 +158,13 @@ class DataConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextConfig(Settings):
-    """How text is read, and which words a model knows."""
+    """How text is read, and which words a model knows.
+
+    Example:
+      >>> TextConfig(vocabulary='private')
+      Traceback (most recent call last):
+      dpfl.errors.ArgumentError: vocabulary=private: needs vocabulary_epsilon
+    """
 
     client_column: str = setting(
         'client', 'Column of --task=user_text that names the client.', **_OF_FILES
@@ -264,7 +275,12 @@ class TextTaskConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageTaskConfig(Settings):
-    """A task with images of letters and digits, without a model."""
+    """A task with images of letters and digits, without a model.
+
+    Example:
+      >>> ImageTaskConfig(task='emnist').task
+      'emnist'
+    """
 
     task: str = setting('synthetic_glyphs', 'Data set of images.', choices=IMAGE_TASKS)
     data: DataConfig = DataConfig()
@@ -273,7 +289,12 @@ class ImageTaskConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskConfig(Settings):
-    """A data set with a model."""
+    """A data set with a model.
+
+    Example:
+      >>> TaskConfig(task='synthetic_glyphs', model='tiny').model
+      'tiny'
+    """
 
     task: str = setting(
         'synthetic_text', 'Data set and metrics.', choices=(*TEXT_TASKS, *IMAGE_TASKS, CUSTOM)

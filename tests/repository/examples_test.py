@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 
+import dp_accounting
 import keras
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ _ROOMS = (
     'dpfl',
     'dpfl.participation',
     'dpfl.mechanisms',
+    'dpfl.accounting',
     'dpfl.planning',
     'dpfl.aggregators',
     'dpfl.learning',
@@ -47,7 +49,8 @@ def _public():
 @pytest.mark.parametrize('module, name', _public())
 def test_a_public_name_has_an_example_that_holds(module, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    known = {'np': np, 'tf': tf, 'tff': tff, 'keras': keras, 'Participation': dpfl.Participation}
+    known = {'np': np, 'tf': tf, 'tff': tff, 'keras': keras, 'dp_accounting': dp_accounting}
+    known['Participation'] = dpfl.Participation
     for other in ('mechanisms', 'accounting', 'aggregators', 'learning'):
         known[other] = importlib.import_module(f'dpfl.{other}')
     known |= {each: getattr(module, each) for each in module.__all__}

@@ -123,6 +123,10 @@ class About(_json.JsonFields):
 
     Raises:
       ValueError: if a text is long or has other characters than letters, digits and ` .:+()/_-`.
+
+    Example:
+      >>> About(task='stackoverflow', model='cifg_670').line()
+      'stackoverflow, cifg_670'
     """
 
     begun: str = ''

@@ -63,6 +63,13 @@ class PrivacyReport(Inputs):
       ArgumentError: if the run and an earlier one that it continues from have the same noise, if
         extensions do not lead to the plan and its log, or if it has a selection whose guarantee is
         not known, see `selected_from`.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(100), participation=Participation(100, 50),
+      ...     clip_norm=1.0, noise_multiplier=2.0, clients_per_round=10)
+      >>> PrivacyReport.from_plan(plan, [1e-6]).to_dict()['statement']
+      'A run of this plan satisfies 0.25-zCDP and (3.308, 1e-06)-DP for each client.'
     """
 
     observed: Observed | None = None

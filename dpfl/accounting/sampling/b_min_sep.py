@@ -247,6 +247,10 @@ class BMinSep(Estimated):
 
     Attributes:
       groups: b, the separation of the rounds of a client, at least the bands of the strategy.
+
+    Example:
+      >>> BMinSep(population=1000, groups=4).schema(10)
+      Participation(rounds=10, min_separation=4, max_participations=None)
     """
 
     name: ClassVar[str] = 'b_min_sep'

@@ -251,6 +251,10 @@ class BallsInBins(_InBins):
 
     Attributes:
       groups: number of bins.
+
+    Example:
+      >>> BallsInBins(population=1000, groups=4).schema(10).count
+      3
     """
 
     name: ClassVar[str] = 'balls_in_bins'
@@ -291,6 +295,10 @@ class RandomAllocation(_InBins):
 
     Attributes:
       groups: rounds of an epoch.
+
+    Example:
+      >>> RandomAllocation(population=1000, groups=4).schema(10).min_separation
+      1
     """
 
     name: ClassVar[str] = 'random_allocation'

@@ -41,6 +41,11 @@ class Sampling(_json.JsonFields, Part):
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> sampling: Sampling = Poisson(population=1000)
+      >>> sampling.name, sampling.to_dict()
+      ('poisson', {'population': 1000})
     """
 
     # In flags and files.

@@ -191,6 +191,10 @@ class WithoutReplacement(IndependentRounds):
     Population and cohorts of neighbouring runs have the same sizes. A cohort without a client holds
     another client in its place, which moves the sum by two clip norms, also if neighbours only zero
     the client out; see docs/research/sampling_proofs.md.
+
+    Example:
+      >>> WithoutReplacement(population=1000).cohorts(3, seed=0)(0).size
+      3
     """
 
     name: ClassVar[str] = 'without_replacement'
@@ -267,6 +271,11 @@ class Poisson(IndependentRounds):
     """Each client takes part with probability `clients_per_round / population` ([McMahan18]).
 
     It does so independently of the others. Zeroing a client out is then the same as removing it.
+
+    Example:
+      >>> cohort = Poisson(population=1000).cohorts(clients_per_round=3, seed=0)
+      >>> cohort(0).size  # 3 on average.
+      1
     """
 
     name: ClassVar[str] = 'poisson'
@@ -328,6 +337,10 @@ class TruncatedPoisson(Poisson):
 
     Attributes:
       cohort_cap: largest size of a cohort, within 1 and the population.
+
+    Example:
+      >>> TruncatedPoisson(population=1000, cohort_cap=5).cohorts(3, seed=0)(0).size <= 5
+      True
     """
 
     name: ClassVar[str] = 'truncated_poisson'
@@ -398,6 +411,10 @@ class CyclicPoisson(Poisson):
 
     Attributes:
       groups: number of groups, at least the bands of the strategy.
+
+    Example:
+      >>> CyclicPoisson(population=1000, groups=4).schema(10).min_separation
+      4
     """
 
     name: ClassVar[str] = 'cyclic_poisson'

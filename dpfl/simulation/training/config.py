@@ -93,7 +93,12 @@ class AuditConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CourseConfig(Settings):
-    """How a run begins, and when it stops before its last round."""
+    """How a run begins, and when it stops before its last round.
+
+    Example:
+      >>> CourseConfig(stop_at_accuracy=0.2).stop_at_accuracy
+      0.2
+    """
 
     warm_start_is_public: bool = setting(
         False,
@@ -114,7 +119,12 @@ class CourseConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizationConfig(ServerConfig):
-    """How clients and server train."""
+    """How clients and server train.
+
+    Example:
+      >>> OptimizationConfig(server_momentum=0.0).rates(rounds=3)
+      array([1., 1., 1.])
+    """
 
     client_update: str = setting(
         'fedavg',
@@ -152,7 +162,12 @@ class OptimizationConfig(ServerConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationConfig(Settings):
-    """What is measured during a run."""
+    """What is measured during a run.
+
+    Example:
+      >>> EvaluationConfig(eval_clients=50).eval_clients
+      50
+    """
 
     eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)
     eval_clients: int = setting(
@@ -178,7 +193,12 @@ class EvaluationConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExecutionConfig(Settings):
-    """Where and how a run is executed."""
+    """Where and how a run is executed.
+
+    Example:
+      >>> TrainConfig(execution=ExecutionConfig(checkpoint_every=10)).flat()['checkpoint_every']
+      10
+    """
 
     shards: int = setting(
         2,
@@ -276,7 +296,15 @@ def _refuse_beside_own_task(settings: Settings) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(RunConfig):
-    """A run that trains a model by federated learning under a privacy plan."""
+    """A run that trains a model by federated learning under a privacy plan.
+
+    Example:
+      >>> config = TrainConfig(
+      ...     privacy=PrivacyConfig(mechanism='blt', noise_multiplier=7.0),
+      ...     sampling=SamplingConfig(rounds=2000, clients_per_round=100))
+      >>> TrainConfig.from_dict(config.to_dict()) == config
+      True
+    """
 
     task: TaskConfig = TaskConfig()
     privacy: PrivacyConfig = PrivacyConfig()
@@ -356,6 +384,10 @@ class GanOptimizationConfig(Settings):
     With the defaults, recognisable glyphs appear within 150 rounds of 10 clients, for a clip norm
     of 1 and the noise multiplier of [Augenstein20]. If the generator takes more or larger steps,
     the discriminator cannot keep up.
+
+    Example:
+      >>> GanConfig(optimization=GanOptimizationConfig()).privacy.mechanism
+      'gaussian'
     """
 
     model: str = setting(
@@ -396,7 +428,12 @@ class GanOptimizationConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GanConfig(RunConfig):
-    """A run that trains a generator of images by DP-FedAvg-GAN ([Augenstein20], algorithm 1)."""
+    """A run that trains a generator of images by DP-FedAvg-GAN ([Augenstein20], algorithm 1).
+
+    Example:
+      >>> GanConfig().with_values({'rounds': 50}).sampling.rounds
+      50
+    """
 
     task: ImageTaskConfig = ImageTaskConfig()
     privacy: PrivacyConfig = PrivacyConfig(mechanism='gaussian', clip_norm=0.3)

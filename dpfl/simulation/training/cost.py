@@ -25,6 +25,15 @@ class Cost:
       feasible, noise_to_signal, advice: as in `feasibility.Feasibility`.
       noise_place: where the noise of past rounds is kept: 'state', 'regenerated', 'memory', 'file'.
       noise_gigabytes: its size.
+
+    Example:
+      >>> config = TrainConfig(
+      ...     task=TaskConfig(task='synthetic_glyphs', model='tiny'),
+      ...     privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=2.0, delta=1e-3),
+      ...     sampling=SamplingConfig(rounds=2, population=20, clients_per_round=2))
+      >>> cost: Cost = dry_run(config, progress=False)
+      >>> cost.rho
+      0.25
     """
 
     parameters: int
@@ -66,6 +75,14 @@ def dry_run(
     Raises:
       ArgumentError: as in `train`.
       DataError: if the data cannot be read.
+
+    Example:
+      >>> config = TrainConfig(
+      ...     task=TaskConfig(task='synthetic_glyphs', model='tiny'),
+      ...     privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=2.0, delta=1e-3),
+      ...     sampling=SamplingConfig(rounds=2, population=20, clients_per_round=2))
+      >>> dry_run(config, progress=False).rounds
+      2
     """
     if config.task.text.vocabulary == PRIVATE_VOCABULARY:
         raise ArgumentError(

@@ -41,6 +41,15 @@ class TrainResult:
       weights: trainable weights of the final model, in the order of the model.
       reference_accuracies: accuracies to compare with, by name.
       test_metrics: metrics of the final model on test clients, by name; empty without a test.
+
+    Example:
+      >>> config = TrainConfig(
+      ...     task=TaskConfig(task='synthetic_glyphs', model='tiny'),
+      ...     privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=2.0, delta=1e-3),
+      ...     sampling=SamplingConfig(rounds=2, population=20, clients_per_round=2))
+      >>> result: TrainResult = train(config, 'run', progress=False)
+      >>> len(result.metrics['accuracy'])
+      2
     """
 
     directory: pathlib.Path

@@ -51,6 +51,14 @@ def train(
       ArgumentError: if a value is not allowed. Raised before anything that takes long.
       RunError: if a file or Ray fails. Saved rounds stay intact.
       DataError: if the data can no longer be read.
+
+    Example:
+      >>> config = TrainConfig(
+      ...     task=TaskConfig(task='synthetic_glyphs', model='tiny'),
+      ...     privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=2.0, delta=1e-3),
+      ...     sampling=SamplingConfig(rounds=2, population=20, clients_per_round=2))
+      >>> train(config, 'run', progress=False).report.guarantee.rho
+      0.25
     """
     tell = execution.teller(progress)
     if resume and overwrite:

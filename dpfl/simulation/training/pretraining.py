@@ -26,7 +26,12 @@ _Sentences = Callable[[], Iterator[np.ndarray]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig(Settings):
-    """Central training on public text ([McMahan18], appendix B)."""
+    """Central training on public text ([McMahan18], appendix B).
+
+    Example:
+      >>> PretrainConfig(model='tiny', epochs=2).epochs
+      2
+    """
 
     public_text: str | None = setting(
         None,
@@ -72,6 +77,11 @@ class PretrainResult:
       num_words: size of the vocabulary.
       num_sentences: sentences of the public text that are trained on.
       losses: loss of each step.
+
+    Example:
+      >>> config = PretrainConfig(model='micro', vocabulary_size=40, public_clients=2)
+      >>> pretrain(config, 'model', progress=False).num_words
+      40
     """
 
     output: pathlib.Path
@@ -107,6 +117,11 @@ def pretrain(
     Raises:
       ArgumentError: if a value is not allowed, or the text cannot be used.
       StorageError: if the model cannot be written.
+
+    Example:
+      >>> config = PretrainConfig(model='micro', vocabulary_size=40, public_clients=2)
+      >>> pretrain(config, 'model', progress=False).output.name
+      'model'
     """
     from dpfl.tasks.text.models import architectures, saved_models
 

@@ -256,6 +256,11 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
 
     `mechanism` is a name, or a mechanism itself. 'auto' optimises the mechanism with the least
     noise that fits `memory_limit`. 'none' clips, but adds no noise and gives no guarantee.
+
+    Example:
+      >>> PrivacyConfig(clip_norm=0.0)
+      Traceback (most recent call last):
+      dpfl.errors.ArgumentError: clip_norm=0.0: must be a finite number > 0
     """
 
     mechanism: str | mechanisms.Mechanism | None = setting(

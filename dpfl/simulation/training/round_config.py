@@ -45,7 +45,12 @@ class ParticipationConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingConfig(ParticipationConfig):
-    """Participation schema and choice of cohorts."""
+    """Participation schema and choice of cohorts.
+
+    Example:
+      >>> SamplingConfig(sampling='poisson', population=1000).is_amplified
+      True
+    """
 
     sampling: str = setting(
         'min_separation',

@@ -49,7 +49,12 @@ def save(directory: pathlib.Path, name: str, vocabulary: Sequence[str] | None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerateConfig(Settings):
-    """How texts are drawn from a model."""
+    """How texts are drawn from a model.
+
+    Example:
+      >>> GenerateConfig(count=3, temperature=0.5).count
+      3
+    """
 
     count: int = setting(10, 'Number of texts.', minimum=1)
     length: int = setting(20, 'Limit on the tokens of each text: words, or bytes.', minimum=1)
@@ -74,6 +79,12 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
 
     Raises:
       ArgumentError: if there is no such model, or a value is not allowed.
+
+    Example:
+      >>> config = PretrainConfig(model='micro', vocabulary_size=40, public_clients=2)
+      >>> output = pretrain(config, 'model', progress=False).output
+      >>> len(generate(GenerateConfig(count=3), output))
+      3
     """
     from dpfl.tasks.text import tokenization
     from dpfl.tasks.text.models import generation, saved_models
