@@ -386,7 +386,7 @@ class _Run:
             self._journal.note(ray_losses=count)
         values = _round_metrics(experiment, output, t + 1)
         released = output.metrics['aggregator']
-        if experiment.plan.adaptive_clip is not None and 'clip_count' in released:
+        if 'clip_count' in released:  # With an adaptive clip norm.
             values |= {name: float(value) for name, value in released.items()}
             values['clip_restart'] = float(t in self._fresh_rounds)
         values['epsilon'] = self._epsilon.after(t + 1)

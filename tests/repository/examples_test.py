@@ -1,4 +1,4 @@
-"""Every public name of these rooms has an example in its docstring, and the examples are true."""
+"""Every public name has an example in its docstring, and the examples are true."""
 
 import doctest
 import importlib
@@ -22,9 +22,10 @@ _ROOMS = (
     'dpfl.planning',
     'dpfl.aggregators',
     'dpfl.learning',
+    'dpfl.simulation.training',
     'dpfl.strategies',
 )
-# Seconds each: searches, and processes that TFF builds.
+# Seconds each: searches, runs, and processes that TFF builds.
 _SLOW = {
     'Candidate',
     'choose',
@@ -32,6 +33,8 @@ _SLOW = {
     'NoiseRing',
     'build_weighted_aggregator',
     'build_dp_fedavg',
+    *('Cost', 'dry_run', 'TrainResult', 'train'),
+    *('PretrainResult', 'pretrain', 'generate'),
 }
 _HOW = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

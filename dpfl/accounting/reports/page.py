@@ -383,7 +383,7 @@ def _tradeoff(report: 'PrivacyReport', curve: Tradeoff) -> str:
     confidence = ', with the confidence of epsilon' if is_uncertain else ''
     # Of one Gaussian mechanism, whose largest shift a client attains.
     is_exact = report.guarantee.sensitivity_is_exact and not (
-        report.uses_sampling or report.plan.earlier or report.plan.before
+        report.uses_sampling or report.plan.run.others
     )
     whose = 'the client' if report.plan.group_size == 1 else 'the group'
     return '\n\n'.join(

@@ -32,7 +32,7 @@ class Cost:
       ...     privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=2.0, delta=1e-3),
       ...     sampling=SamplingConfig(rounds=2, population=20, clients_per_round=2))
       >>> cost: Cost = dry_run(config, progress=False)
-      >>> cost.rho
+      >>> round(cost.rho, 3)
       0.25
     """
 

@@ -57,7 +57,8 @@ def train(
       ...     task=TaskConfig(task='synthetic_glyphs', model='tiny'),
       ...     privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=2.0, delta=1e-3),
       ...     sampling=SamplingConfig(rounds=2, population=20, clients_per_round=2))
-      >>> train(config, 'run', progress=False).report.guarantee.rho
+      >>> result = train(config, 'run', progress=False)
+      >>> round(result.report.guarantee.rho, 3)
       0.25
     """
     tell = execution.teller(progress)

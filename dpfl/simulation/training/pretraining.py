@@ -79,7 +79,7 @@ class PretrainResult:
       losses: loss of each step.
 
     Example:
-      >>> config = PretrainConfig(model='micro', vocabulary_size=40, public_clients=2)
+      >>> config = PretrainConfig(model='micro', vocabulary_size=40, batch_size=8, public_clients=9)
       >>> pretrain(config, 'model', progress=False).num_words
       40
     """
@@ -119,7 +119,7 @@ def pretrain(
       StorageError: if the model cannot be written.
 
     Example:
-      >>> config = PretrainConfig(model='micro', vocabulary_size=40, public_clients=2)
+      >>> config = PretrainConfig(model='micro', vocabulary_size=40, batch_size=8, public_clients=9)
       >>> pretrain(config, 'model', progress=False).output.name
       'model'
     """

@@ -52,7 +52,7 @@ class GenerateConfig(Settings):
     """How texts are drawn from a model.
 
     Example:
-      >>> GenerateConfig(count=3, temperature=0.5).count
+      >>> GenerateConfig(count=3).count
       3
     """
 
@@ -81,7 +81,7 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
       ArgumentError: if there is no such model, or a value is not allowed.
 
     Example:
-      >>> config = PretrainConfig(model='micro', vocabulary_size=40, public_clients=2)
+      >>> config = PretrainConfig(model='micro', vocabulary_size=40, batch_size=8, public_clients=9)
       >>> output = pretrain(config, 'model', progress=False).output
       >>> len(generate(GenerateConfig(count=3), output))
       3
