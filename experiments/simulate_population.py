@@ -3,36 +3,24 @@ r"""Simulates devices with timers and availability: who takes part in which roun
 Example: the Brazilian model of [Xu23], table 1 (MinS 909, MaxP 3),
 
   dpfl simulate_population --population=16600000 --clients_per_round=6500 \
-    --rounds=3600 --timer_hours=144 --output=participation.npz --plot=population.png
+    --rounds=3600 --timer_hours=144 --output=participation.npz
 
-Example: the separation that a timer ensures, and the gain from a larger report goal ([Xu23], figure
-4; with a BLT [McMahan24], figure 8),
-
-  dpfl simulate_population --population=3000000 --rounds=2000 --timer_hours=144 \
-    --vary=clients_per_round --values=3000,6500,12000 --mechanism=blt_b400 --plot=goals.png
-
-With --log, the log of a run is described instead of a simulation. `rounds_between` is MinS of the
-papers, the number of rounds strictly between two participations: min_separation less one.
+`rounds_between` is MinS of the papers, the number of rounds strictly between two participations:
+min_separation less one. The command that reports the guarantee of a run with the log is printed.
 """
 
-import functools
 import json
 import pathlib
 from typing import Any
 
-from absl import flags
+import numpy as np
 
-from dpfl import ParticipationLog, _setting_texts
 from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import simulated_population
-from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
-from dpfl.simulation.population import DeviceConfig
-from dpfl.simulation.training.mechanism import MechanismConfig
-from dpfl.simulation.training.privacy_config import NoiseConfig
-from dpfl.simulation.training.round_config import SamplingConfig
+from dpfl.simulation.population import Population, PopulationRun, TimerConfig, simulate
+from dpfl.simulation.training.round_config import SamplingConfig, required
 
 _SAMPLING = SettingsFlags(
     SamplingConfig,
@@ -43,135 +31,82 @@ _SAMPLING = SettingsFlags(
         'clients_per_round': 'Report goal: number of reports that are aggregated in each round.',
     },
 )
-_DEVICES = SettingsFlags(DeviceConfig)
+_TIMER = SettingsFlags(TimerConfig)
 _SEED = SettingsFlags(output_flags.SeedConfig)
-_SWEEP = SettingsFlags(
-    output_flags.SweepConfig,
-    choices={'vary': ('timer_hours', 'clients_per_round', 'population')},
-    help={
-        'vary': 'Simulate with each of --values for this flag. The noise multiplier grows in '
-        'proportion to the clients per round, which keeps the utility ([Xu23], section 2.2).',
-        'values': 'Values for the flag of --vary, comma-separated.',
-    },
-)
-_MECHANISM = SettingsFlags(
-    MechanismConfig,
-    only=('mechanism',),
-    help={
-        'mechanism': 'Also print rho of a mechanism without parameters, such as tree, or of a '
-        'strategy: a name in dpfl/strategies or a file. One rho is for the schema that the log '
-        'satisfies, the other for the participation patterns in the log.'
-    },
-)
-_NOISE = SettingsFlags(
-    NoiseConfig,
-    only=('noise_multiplier',),
-    defaults={'noise_multiplier': 7.0},
-    help={
-        'noise_multiplier': 'Noise multiplier of --mechanism with --clients_per_round; 7 in [Xu23].'
-    },
-)
-_LOG = flags.DEFINE_string(
-    'log', None, 'Participation log (.npz) to describe instead of a simulation.'
-)
 _OUTPUT = SettingsFlags(
     output_flags.OutputConfig, help={'output': 'File for the participation log (.npz).'}
 )
-_PLOT = SettingsFlags(output_flags.PlotConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Simulates, or reads a log; prints the statistics and draws them."""
-    output, plot = _OUTPUT.read().output, _PLOT.read().plot
-    command_line.check_writable(output, plot)
+    """Simulates, writes the log, and prints the statistics."""
+    output = _OUTPUT.read().output
+    command_line.check_writable(output, None)
     if output is not None and pathlib.Path(output).suffix != '.npz':  # Others are logs of rows.
         raise command_line.UsageError(f'--output={output}: must end in .npz')
-    vary, is_json = _SWEEP.read().vary, _FORMAT.read().format == 'json'
-    values: Any
-    report = ''
+    sampling = _SAMPLING.read()
     with command_line.refusing_bad_values():
-        noise = simulated_population.Noise(
-            mechanism=_MECHANISM.values()['mechanism'],
-            multiplier=_NOISE.values()['noise_multiplier'],
+        devices = Population(
+            population=required(sampling, 'population'),
+            clients_per_round=sampling.clients_per_round,
+            timer_hours=_TIMER.read().timer_hours,
+            seed=_SEED.read().seed,
         )
-        if _LOG.value is not None:
-            command_line.refuse_others('log', 'mechanism', 'noise_multiplier', 'plot', 'format')
-            values, draw = simulated_population.described(_LOG.value, noise)
-        else:
-            simulation = simulated_population.Simulation(
-                sampling=_SAMPLING.read(),
-                devices=_DEVICES.read(),
-                seed=_SEED.read().seed,
-                noise=noise,
-            )
-            if vary is not None:
-                if output is not None:
-                    raise command_line.UsageError('--output: cannot be combined with --vary')
-                values, draw = simulation.sweep(vary, _values(vary))
-            else:
-                values, done = simulation.run({})
-                draw = functools.partial(simulated_population.draw, done)
-                _save(done.log, output)
-                report = _report_command(values, output)
-    if plot is not None:
-        command_line.save_plot(draw(), plot)
-    if is_json:
+        done = simulate(devices, required(sampling, 'rounds'), progress=True)
+        values = statistics(devices, done)
+    if output is not None:
+        try:
+            done.log.save(output)
+        except OSError as error:
+            raise command_line.UsageError(f'--output={output}: {error.strerror}') from None
+    if _FORMAT.read().format == 'json':
         print(json.dumps(values))
-    elif isinstance(values, list):
-        print(plain_text.columns([simulated_population.short(row, str(vary)) for row in values]))
-    else:
-        print(simulated_population.text(values))
-        print(report, end='')
-
-
-def _report_command(values: dict[str, Any], output: str | None) -> str:
-    """The command that reports the guarantee of the log that was written."""
-    if output is None:
-        return ''
-    given = {
-        'participation_log': output,
-        'rounds': values['rounds'],
-        'clients_per_round': values['clients_per_round'],
-        'min_separation': values['min_separation'],
-        'max_participations': values['max_participations'],
-        'mechanism': values.get('mechanism', 'tree'),
-        **_strategy(),
-        'noise_multiplier': values.get('noise_multiplier', _NOISE.values()['noise_multiplier']),
-    }
-    return (
-        'The guarantee of a run with this log, for a mechanism of your choice:\n'
-        f'{program.command("report_privacy", *_setting_texts.flags(given))}\n'
-    )
-
-
-def _strategy() -> dict[str, str]:
-    """The strategy of --mechanism, for commands that have a flag of its own for it."""
-    name = _MECHANISM.values()['mechanism']
-    return {} if name is None or name in registry.ENTRIES else {'strategy': name}
-
-
-def _save(log: ParticipationLog, output: str | None) -> None:
-    if output is None:
         return
-    try:
-        log.save(output)
-    except OSError as error:
-        raise command_line.UsageError(f'--output={output}: {error.strerror}') from None
+    shown = {name: value for name, value in values.items() if name != 'separations'}
+    counts = values['participations'].items()
+    shown['participations'] = ', '.join(f'{count}: {clients}' for count, clients in counts)
+    print(plain_text.table(shown))
+    if output is not None:
+        limits = ('rounds', 'clients_per_round', 'min_separation', 'max_participations')
+        given = [f'--{name}={values[name]}' for name in limits]
+        given += [f'--participation_log={output}', '--mechanism=tree', '--noise_multiplier=7']
+        print(
+            'The guarantee of a run with this log, for a mechanism of your choice:',
+            program.command('report_privacy', *given),
+            sep='\n',
+        )
 
 
-def _values(vary: str) -> list[int | float]:
-    texts = _SWEEP.read().values
-    if not texts:
-        raise command_line.UsageError('--values: must be given with --vary')
-    kind = float if vary == 'timer_hours' else int
-    try:
-        return [kind(text) for text in texts]
-    except ValueError:
-        raise command_line.UsageError(
-            f'--values={",".join(texts)}: must be comma-separated '
-            f'{"numbers" if kind is float else "integers"}'
-        ) from None
+def statistics(devices: Population, done: PopulationRun) -> dict[str, Any]:
+    """What is said of a simulated population."""
+    seen, counted = done.log.observed(), done.log.statistics()
+    return {
+        'population': devices.population,
+        'clients_per_round': devices.clients_per_round,
+        'timer_hours': devices.timer_hours,
+        # A larger separation leaves too few clients for some round ([Xu23], section 2.2).
+        'largest_separation': devices.population // devices.clients_per_round,
+        'rounds': done.log.rounds,
+        'clients': counted.clients,
+        'min_separation': seen.min_separation,
+        'rounds_between': seen.min_separation - 1,
+        'max_participations': seen.max_participations,
+        'participations': counted.participations,
+        'separations': counted.separations,
+        'days': done.days,
+        'rounds_per_day': done.log.rounds / done.days,
+        # Over every window of that length, not over calendar days, which can all have more.
+        'fewest_rounds_in_timer': _fewest(done, devices.timer_hours),
+        'median_minutes': 60 * float(np.median(done.duration_hours)),
+    }
+
+
+def _fewest(done: PopulationRun, hours: float) -> int | None:
+    """Fewest rounds that were opened in a window; None if there is no timer or whole window."""
+    if done.log.rounds < 2 or not 0 < hours <= done.times.hours:
+        return None
+    return done.times.fewest_rounds(hours)
 
 
 if __name__ == '__main__':

@@ -1,8 +1,8 @@
 """A population of devices with timers: who takes part in which round, and how long rounds take.
 
-The server opens a round and selects devices: `over_selection` times the report goal. A device can
+The server opens a round and selects devices: 1.3 times the report goal. A device can
 check in if it is eligible, its timer has expired, and it is not busy. Such a device checks in at
-random times, every `check_in_minutes` on average. A selected device trains at once, for a time that
+random times, every half hour on average. A selected device trains at once, for a time that
 differs between devices, and then reports, unless it drops out. The report that reaches the goal
 closes the round. The next round starts when the server is ready.
 
@@ -10,7 +10,7 @@ A device takes part in a round if its update is aggregated, that is, if its repo
 the goal. Only these devices are in the log, and their timers restart when they report. A device
 that drops out, or reports after the round has closed, has not taken part: nothing derived from its
 data is released. It may check in again. If all selected devices have reported or dropped out and
-the goal is not reached, the server selects more: `over_selection` times the missing reports.
+the goal is not reached, the server selects more: 1.3 times the missing reports.
 
 Sources: report goals of 6500, populations of 0.8 to 16.6 million devices and timers of 24 to 144
 hours are those of [Xu23], tables 1 and 2, and of [Xu23-accounting]. A timer of three days is the
@@ -46,6 +46,26 @@ _EVENING = 22.5
 _EVENING_SPREAD = 1.5
 # A window lasts between (1 - _LENGTH_SPREAD) and (1 + _LENGTH_SPREAD) times the average.
 _LENGTH_SPREAD = 0.5
+# Behaviour of the server: devices selected in a round, divided by the report goal, and minutes from
+# the end of a round to the start of the next one.
+_OVER_SELECTION = 1.3
+_SERVER_MINUTES = 1.0
+# Behaviour of devices: the probability that a selected one does not report; the average minutes
+# between two check-ins of an eligible one; the median minutes from check-in to report, and the
+# standard deviation of their logarithm.
+_DROP_OUT = 0.08
+_CHECK_IN_MINUTES = 30.0
+_CLIENT_MINUTES = 4.0
+_CLIENT_SPREAD = 0.5
+# When devices are eligible: the probability that one is idle, charging and unmetered at some time
+# of a day; the share of them that are so at any time of the day, the others in the evening; the
+# average hours of it; how much earlier or later from day to day; the hours over which time zones
+# spread. Windows of two days cannot overlap.
+_ELIGIBLE_SHARE = 0.5
+_DAYTIME_SHARE = 0.5
+_WINDOW_HOURS = 7.0
+_JITTER_HOURS = 1.0
+_TIME_ZONE_HOURS = 3.0
 # Number of groups of devices, equal in size. All devices of a group have the same usual time.
 _GROUPS = 2**16
 # Longest time span that `Windows.reach` accepts, in hours.
@@ -70,76 +90,6 @@ class TimerConfig(Settings):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DeviceConfig(TimerConfig):
-    """Behaviour of devices: timers, availability, drop-outs."""
-
-    over_selection: float = setting(
-        1.3,
-        'Devices selected in a round, divided by the report goal.',
-        minimum=1,
-        maximum=100,
-    )
-    drop_out: float = setting(
-        0.08,
-        'Probability that a selected device does not report.',
-        minimum=0,
-        below=1,
-    )
-    check_in_minutes: float = setting(
-        30.0,
-        'Average time between two check-ins of an eligible device.',
-        minimum=0.001,
-        maximum=_MINUTES,
-    )
-    client_minutes: float = setting(
-        4.0, 'Median time from check-in to report.', above=0, maximum=_MINUTES
-    )
-    client_spread: float = setting(
-        0.5, 'Standard deviation of the logarithm of that time.', minimum=0, maximum=3
-    )
-    server_minutes: float = setting(
-        1.0,
-        'Time from the end of a round to the start of the next one.',
-        minimum=0,
-        maximum=_MINUTES,
-    )
-    eligible_share: float = setting(
-        0.5,
-        'Probability that a device is idle, charging and unmetered at some time of a day.',
-        above=0,
-        maximum=1,
-    )
-    daytime_share: float = setting(
-        0.5,
-        'Share of devices that are eligible at any time of the day; the others in the evening.',
-        minimum=0,
-        maximum=1,
-    )
-    window_hours: float = setting(
-        7.0,
-        'Average number of hours for which a device is eligible.',
-        above=0,
-    )
-    jitter_hours: float = setting(
-        1.0,
-        'A device becomes eligible up to this many hours earlier or later from day to day.',
-        minimum=0,
-        maximum=5,
-    )
-    time_zone_hours: float = setting(
-        3.0,
-        'Hours over which the time zones of the population spread.',
-        minimum=0,
-        maximum=24,
-    )
-
-    def check(self) -> None:
-        """Checks that the windows of two days cannot overlap."""
-        longest = (_DAY - LONGEST_REACH - 2 * self.jitter_hours) / (1 + _LENGTH_SPREAD)
-        _validate.number('window_hours', self.window_hours, above=0, maximum=longest)
-
-
 class Windows:
     """The windows of all devices on all days, computed on demand.
 
@@ -149,17 +99,15 @@ class Windows:
     computed.
 
     Args:
-      habits: of the devices.
       population: number of devices N.
       key: key of the hash, an integer within [0, 2^64).
     """
 
-    def __init__(self, habits: DeviceConfig, population: int, key: int):
-        self._habits = habits
+    def __init__(self, population: int, key: int):
         self._population = population
         self._key = np.uint64(key)
         self._edges = np.linspace(0.0, _DAY, _MINUTES + 1)
-        self._opened = _cumulative_share(habits)
+        self._opened = _cumulative_share()
         middles = (np.arange(_GROUPS) + 0.5) / _GROUPS
         self._usual = np.interp(middles, self._opened, self._edges)
 
@@ -169,10 +117,10 @@ class Windows:
         Args:
           start, end: hours since the beginning of day 0; end - start at most `LONGEST_REACH`.
         """
-        longest = self._habits.window_hours * (1 + _LENGTH_SPREAD)
+        longest = _WINDOW_HOURS * (1 + _LENGTH_SPREAD)
         group = self._population // _GROUPS + 2
-        low = self._number(start - longest - self._habits.jitter_hours)
-        high = self._number(end + self._habits.jitter_hours)
+        low = self._number(start - longest - _JITTER_HOURS)
+        high = self._number(end + _JITTER_HOURS)
         return math.floor(low) - group, math.ceil(high) + group
 
     def hours(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -187,13 +135,13 @@ class Windows:
           day 0, each float64 [e].
         """
         bits = _hash(numbers, self._key)
-        exist = np.flatnonzero(_uniform(bits, 0) < self._habits.eligible_share)
+        exist = np.flatnonzero(_uniform(bits, 0) < _ELIGIBLE_SHARE)
         bits, numbers = bits[exist], numbers[exist]
         days = numbers // self._population
         groups = (numbers - days * self._population) * _GROUPS // self._population
         opens = days * _DAY + self._usual[groups]
-        opens += self._habits.jitter_hours * (2 * _uniform(bits, 1) - 1)
-        length = self._habits.window_hours * (1 + _LENGTH_SPREAD * (2 * _uniform(bits, 2) - 1))
+        opens += _JITTER_HOURS * (2 * _uniform(bits, 1) - 1)
+        length = _WINDOW_HOURS * (1 + _LENGTH_SPREAD * (2 * _uniform(bits, 2) - 1))
         return exist, opens, opens + length
 
     def _number(self, hours: float) -> float:
@@ -202,14 +150,14 @@ class Windows:
         return self._population * (day + float(np.interp(hour, self._edges, self._opened)))
 
 
-def _cumulative_share(habits: DeviceConfig) -> np.ndarray:
+def _cumulative_share() -> np.ndarray:
     """Share of the windows that have opened by each minute of the day, [1441]."""
     middles = (np.arange(_MINUTES) + 0.5) * _DAY / _MINUTES
-    zones = np.linspace(-0.5, 0.5, 49) * habits.time_zone_hours
+    zones = np.linspace(-0.5, 0.5, 49) * _TIME_ZONE_HOURS
     away = (middles[:, None] - _EVENING - zones + _DAY / 2) % _DAY - _DAY / 2
     evening = np.exp(-0.5 * (away / _EVENING_SPREAD) ** 2).sum(axis=1)
-    density = (1 - habits.daytime_share) * evening / evening.sum()
-    density += habits.daytime_share / _MINUTES
+    density = (1 - _DAYTIME_SHARE) * evening / evening.sum()
+    density += _DAYTIME_SHARE / _MINUTES
     share = np.concatenate([[0.0], np.cumsum(density)])
     return share / share[-1]
 
@@ -255,7 +203,6 @@ class CheckIns:
     Args:
       windows: when devices are eligible.
       population: number of devices.
-      pause_hours: average time from one check-in of a device to the next.
       generator: source of randomness.
     """
 
@@ -263,11 +210,9 @@ class CheckIns:
         self,
         windows: Windows,
         population: int,
-        pause_hours: float,
         generator: np.random.Generator,
     ):
         self._windows = windows
-        self._pause = pause_hours
         self._generator = generator
         # The time from which each device can take part again, in seconds.
         self._free_at = np.zeros(population, np.int32)
@@ -300,7 +245,7 @@ class CheckIns:
         candidates = high - low if listed is None else listed.size
         if not candidates:
             return np.zeros(0, np.int64), np.zeros(0), end
-        rate = candidates / self._pause
+        rate = candidates / (_CHECK_IN_MINUTES / 60)
         share = self._share if listed is None else self._listed_share
         guesses = (
             int(min(1.1 * most / share, 1.1 * rate * (end - now), _MOST)) + _GUESSES_FOR_ESTIMATE
@@ -395,7 +340,7 @@ class Round(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Population(DeviceConfig):
+class Population(TimerConfig):
     """A population of devices and the server that runs rounds with them.
 
     Devices are the clients 0 .. population - 1, in random order.
@@ -409,7 +354,6 @@ class Population(DeviceConfig):
 
     def check(self) -> None:
         """Checks that there are enough devices for a round."""
-        super().check()
         _validate.integer(
             'clients_per_round', self.clients_per_round, minimum=1, maximum=self.population
         )
@@ -424,21 +368,21 @@ class Population(DeviceConfig):
         """
         generator = np.random.default_rng([_STREAM, self.seed])
         key = int(generator.integers(2**64, dtype=np.uint64))
-        windows = Windows(self, self.population, key)
+        windows = Windows(self.population, key)
         stride, shift = _affine(generator, self.population)
-        check_ins = CheckIns(windows, self.population, self.check_in_minutes / 60, generator)
+        check_ins = CheckIns(windows, self.population, generator)
         start = 0.0
         while True:
             closed = self._round(check_ins, generator, start)
             yield closed._replace(clients=(closed.clients * stride + shift) % self.population)
-            start += closed.duration_hours + self.server_minutes / 60
+            start += closed.duration_hours + _SERVER_MINUTES / 60
 
     def _round(self, check_ins: CheckIns, generator: np.random.Generator, start: float) -> Round:
         """Runs one round. Its clients are numbered as in `CheckIns`."""
         goal, now = self.clients_per_round, start
         devices, begun = np.zeros(0, np.int64), np.zeros(0)
         ended, drops = np.zeros(0), np.zeros(0, bool)
-        asked = math.ceil(self.over_selection * goal)
+        asked = math.ceil(_OVER_SELECTION * goal)
         while True:
             if now > start + 24 * _PATIENCE_DAYS:
                 raise errors.ArgumentError(
@@ -448,9 +392,9 @@ class Population(DeviceConfig):
                     f'population={self.population}, must be smaller',
                 )
             new, at, now = check_ins.upcoming(asked - devices.size, now)
-            takes = np.exp(self.client_spread * generator.standard_normal(new.size))
-            finish = at + self.client_minutes / 60 * takes
-            drop = generator.random(new.size) < self.drop_out
+            takes = np.exp(_CLIENT_SPREAD * generator.standard_normal(new.size))
+            finish = at + _CLIENT_MINUTES / 60 * takes
+            drop = generator.random(new.size) < _DROP_OUT
             check_ins.occupy(new[~drop])
             check_ins.free(new[drop], finish[drop])
             devices, begun = np.append(devices, new), np.append(begun, at)
@@ -460,7 +404,7 @@ class Population(DeviceConfig):
             if reports.size >= goal and (complete or np.sum(ended[reports] <= now) >= goal):
                 break
             if complete:
-                asked += math.ceil(self.over_selection * (goal - reports.size))
+                asked += math.ceil(_OVER_SELECTION * (goal - reports.size))
                 now = max(now, float(ended.max()))
         reports = reports[np.argpartition(ended[reports], goal - 1)]
         aggregated, late = reports[:goal], reports[goal:]
@@ -494,15 +438,11 @@ class PopulationRun:
       log: which clients took part in each round.
       start_hours: when each round was opened, from midnight (UTC) of the first day, [rounds].
       duration_hours: how long each round was open, [rounds].
-      selected: devices that were asked to train in each round, int64 [rounds].
-      dropped: those of them that dropped out before the round closed, int64 [rounds].
     """
 
     log: ParticipationLog
     start_hours: np.ndarray
     duration_hours: np.ndarray
-    selected: np.ndarray
-    dropped: np.ndarray
 
     @property
     def days(self) -> float:
@@ -518,14 +458,6 @@ class PopulationRun:
         """
         end = float(self.start_hours[-1] + self.duration_hours[-1])
         return RoundTimes.from_hours(self.start_hours, end)
-
-    def minutes_by_hour(self) -> np.ndarray:
-        """Median minutes of the rounds opened in each hour of the day, [24]; NaN if none."""
-        hour = (self.start_hours % 24).astype(np.int64)
-        minutes = 60 * self.duration_hours
-        return np.array(
-            [np.median(minutes[hour == h]) if (hour == h).any() else np.nan for h in range(24)]
-        )
 
 
 def simulate(population: Population, rounds: int, *, progress: bool = False) -> PopulationRun:
@@ -544,8 +476,8 @@ def simulate(population: Population, rounds: int, *, progress: bool = False) -> 
     with _progress.bar(total=rounds, unit='round', disable=not progress) as bar:
         for done in itertools.islice(population.rounds(), rounds):
             log.append(done.clients)
-            closed.append((done.start_hours, done.duration_hours, done.selected, done.dropped))
+            closed.append((done.start_hours, done.duration_hours))
             bar.set_postfix(days=f'{done.start_hours / 24:.1f}', refresh=False)
             bar.update()
-    start, duration, selected, dropped = map(np.array, zip(*closed, strict=True))
-    return PopulationRun(log, start, duration, selected, dropped)
+    start, duration = map(np.array, zip(*closed, strict=True))
+    return PopulationRun(log, start, duration)

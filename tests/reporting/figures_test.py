@@ -67,21 +67,6 @@ def test_training_curves_show_what_was_measured():
     assert _points(clip_norms) == [[[1, 0.3], [2, 0.2]], [[1, 0.1], [2, 0.3]]]
 
 
-def test_participation_shows_both_histograms_and_the_rounds():
-    figure = plots.participation({1: 5, 3: 2}, {4: 10, 200: 1})
-    counts, gaps = figure.axes
-    assert [bar.get_height() for bar in counts.patches] == [5, 2]
-    assert sum(bar.get_height() for bar in gaps.patches) == 11
-    # Bins hold whole rounds, all of them equally many.
-    edges = [bar.get_x() for bar in gaps.patches]
-    assert set(np.diff(edges)) == {4.0} and edges[0] == 3.5
-    timed = plots.participation(
-        {1: 5}, {}, start_hours=np.array([23.0, 25.0]), duration_hours=np.array([0.5, 1.0])
-    )
-    assert _points(timed.axes[2])[0] == [[23, 30], [1, 60]]
-    assert timed.axes[3].lines[0].get_ydata().tolist() == [23 / 24, 25 / 24]
-
-
 @pytest.mark.standard
 def test_what_draws_is_imported_before_memory_may_be_short():
     code = (

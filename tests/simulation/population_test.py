@@ -10,8 +10,19 @@ from dpfl import ParticipationLog
 from dpfl.simulation import population
 
 
-def _windows(size, **habits):
-    return population.Windows(population.DeviceConfig(**habits), size, 2**63 + 12345)
+@pytest.fixture(name='behave')
+def _behave(monkeypatch):
+    """Sets habits of devices and the server for a test."""
+
+    def behave(**habits):
+        for name, value in habits.items():
+            monkeypatch.setattr(population, f'_{name.upper()}', value)
+
+    return behave
+
+
+def _windows(size):
+    return population.Windows(size, 2**63 + 12345)
 
 
 def _table(windows, size, days):
@@ -35,8 +46,9 @@ def _table(windows, size, days):
     ],
     ids=str,
 )
-def test_reach_has_every_window_that_is_open_and_no_device_twice(size, habits):
-    windows = _windows(size, **habits)
+def test_reach_has_every_window_that_is_open_and_no_device_twice(size, habits, behave):
+    behave(**habits)
+    windows = _windows(size)
     opens, closes = _table(windows, size, (-2, 4))
     rng = np.random.default_rng(0)
     for start in [0.0, 22.0, 23.9, *rng.uniform(0, 48, 20)]:
@@ -48,9 +60,10 @@ def test_reach_has_every_window_that_is_open_and_no_device_twice(size, habits):
         assert np.unique(numbers % size).size == numbers.size
 
 
-def test_windows_are_as_long_and_as_frequent_as_the_habits_say():
+def test_windows_are_as_long_and_as_frequent_as_the_habits_say(behave):
     size = 50_000
-    opens, closes = _table(_windows(size, eligible_share=0.3, window_hours=6.0), size, (0, 4))
+    behave(eligible_share=0.3, window_hours=6.0)
+    opens, closes = _table(_windows(size), size, (0, 4))
     exist = np.isfinite(opens)
     assert exist.mean() == pytest.approx(0.3, abs=0.01)
     length = (closes - opens)[exist]
@@ -76,8 +89,7 @@ def test_four_times_as_many_devices_are_eligible_at_night():
 
 
 def test_times_beyond_the_clock_are_never():
-    windows = population.Windows(population.DeviceConfig(), 3, 0)
-    stream = population.CheckIns(windows, 3, 0.5, np.random.default_rng(0))
+    stream = population.CheckIns(population.Windows(3, 0), 3, np.random.default_rng(0))
     stream.free(np.array([0, 1]), np.array([1e9, 1e-4]))
     assert stream._free_at.tolist() == [population.BUSY, 1, 0]
 
@@ -87,8 +99,8 @@ def test_times_beyond_the_clock_are_never():
 def test_check_ins_are_of_free_devices_within_their_windows_at_their_rate(share, busy, monkeypatch):
     monkeypatch.setattr(population, '_LISTING_SHARE', share)
     size, hours, now, parts = 20_000, 30.0, 0.0, []
-    windows = population.Windows(population.DeviceConfig(), size, 99)
-    stream = population.CheckIns(windows, size, 0.5, np.random.default_rng(0))
+    windows = population.Windows(size, 99)
+    stream = population.CheckIns(windows, size, np.random.default_rng(0))
     is_busy = np.random.default_rng(5).random(size) < busy
     stream.occupy(np.flatnonzero(is_busy))
     while now < hours:
@@ -132,21 +144,22 @@ def test_rounds_are_a_pure_function_of_the_seed():
 
 
 @pytest.mark.parametrize(
-    'fields',
+    'fields, habits',
     [
-        {},
-        {'timer_hours': 6.0},
-        {'timer_hours': 0.0},
-        {'population': 400, 'timer_hours': 24.0},
-        {'population': 60, 'timer_hours': 20.0},
-        {'drop_out': 0.6},
-        {'client_spread': 0.0},
-        {'over_selection': 1.0, 'drop_out': 0.5},
-        {'server_minutes': 0.0, 'drop_out': 0.0},
+        ({}, {}),
+        ({'timer_hours': 6.0}, {}),
+        ({'timer_hours': 0.0}, {}),
+        ({'population': 400, 'timer_hours': 24.0}, {}),
+        ({'population': 60, 'timer_hours': 20.0}, {}),
+        ({}, {'drop_out': 0.6}),
+        ({}, {'client_spread': 0.0}),
+        ({}, {'over_selection': 1.0, 'drop_out': 0.5}),
+        ({}, {'server_minutes': 0.0, 'drop_out': 0.0}),
     ],
     ids=str,
 )
-def test_every_cohort_keeps_the_report_goal_and_the_timer(fields):
+def test_every_cohort_keeps_the_report_goal_and_the_timer(fields, habits, behave):
+    behave(**habits)
     rounds = _rounds(60, **fields)
     size, timer = fields.get('population', 2000), fields.get('timer_hours', 72.0)
     opened = {}
@@ -161,40 +174,23 @@ def test_every_cohort_keeps_the_report_goal_and_the_timer(fields):
             assert end >= opened.get(client, -math.inf) + timer
             opened[client] = one.start_hours
         if following:
-            server = fields.get('server_minutes', 1.0) / 60
+            server = habits.get('server_minutes', 1.0) / 60
             assert following.start_hours == pytest.approx(end + server)
 
 
-def test_a_round_closes_with_the_last_report_it_needs():
+def test_a_round_closes_with_the_last_report_it_needs(behave):
     # All take equally long: the round lasts from the goal-th check-in on for just that time.
-    rounds = _rounds(
-        20,
-        client_spread=0.0,
-        drop_out=0.0,
-        client_minutes=10.0,
-        check_in_minutes=0.5,
-        timer_hours=0.0,
-    )
-    for one in rounds:
+    behave(client_spread=0.0, drop_out=0.0, client_minutes=10.0, check_in_minutes=0.5)
+    for one in _rounds(20, timer_hours=0.0):
         assert 10 < 60 * one.duration_hours < 11
         assert one.dropped == 0
 
 
-def test_the_timer_of_a_device_starts_when_it_reports():
+def test_the_timer_of_a_device_starts_when_it_reports(behave):
     # It checks in about a minute after it may, for 12 hours of each day, and trains for an hour.
-    rounds = _rounds(
-        20,
-        population=1,
-        clients_per_round=1,
-        eligible_share=1.0,
-        window_hours=12.0,
-        jitter_hours=0.0,
-        timer_hours=2.0,
-        check_in_minutes=1.0,
-        client_minutes=60.0,
-        client_spread=0.0,
-        drop_out=0.0,
-    )
+    behave(eligible_share=1.0, window_hours=12.0, jitter_hours=0.0)
+    behave(check_in_minutes=1.0, client_minutes=60.0, client_spread=0.0, drop_out=0.0)
+    rounds = _rounds(20, population=1, clients_per_round=1, timer_hours=2.0)
     reports = [one.start_hours + one.duration_hours for one in rounds]
     assert all(one.clients.tolist() == [0] for one in rounds)
     assert 2.0 + 1.0 <= np.diff(reports).min() < 3.1
@@ -204,7 +200,6 @@ def test_the_timer_of_a_device_starts_when_it_reports():
     'size, goal, fields, rounds, message',
     [
         (2000, 2001, {}, 1, 'clients_per_round=2001: must be an integer >= 1 and <= 2000'),
-        (50, 5, {'check_in_minutes': 1e-9}, 1, 'check_in_minutes=1e-09: must be a .* >= 0.001'),
         (50, 5, {}, 0, 'rounds=0: must be an integer >= 1'),
         (
             60,
@@ -227,22 +222,13 @@ def test_run_keeps_the_log_and_the_times():
     assert done.log == ParticipationLog(one.clients for one in _rounds(40, timer_hours=24.0))
     hours = done.start_hours[-1] + done.duration_hours[-1]
     assert done.times.hours == pytest.approx(hours) == 24 * done.days
-    by_hour, first = done.minutes_by_hour(), done.start_hours % 24 < 1
-    assert done.times.starts.size == 40 and by_hour.shape == (24,)
-    assert by_hour[0] == pytest.approx(np.median(60 * done.duration_hours[first]))
-    assert (done.selected >= 50).all() and (done.dropped <= done.selected).all()
+    assert done.times.starts.size == 40
 
 
-def test_devices_drop_out_as_often_as_they_should():
-    rounds = _rounds(
-        80,
-        drop_out=0.3,
-        over_selection=2.0,
-        client_spread=0.1,
-        timer_hours=1.0,
-        client_minutes=20.0,
-        check_in_minutes=1.0,
-    )
+def test_devices_drop_out_as_often_as_they_should(behave):
+    behave(drop_out=0.3, over_selection=2.0, client_spread=0.1)
+    behave(client_minutes=20.0, check_in_minutes=1.0)
+    rounds = _rounds(80, timer_hours=1.0)
     # Selection is quick here, so that nearly all of the selected train to the end of a round.
     dropped = sum(one.dropped for one in rounds)
     reported = 80 * 50
