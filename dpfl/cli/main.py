@@ -14,11 +14,6 @@ from dpfl.runtime import signals
 # Other names of commands.
 _ALIASES = {'report': 'report_privacy'}
 _BAD_USAGE = 2
-# Commands of earlier versions, with their replacements.
-_GONE = {
-    'lock': 'install_tff installs what it printed, and with --dry_run says what',
-    'start_worker': 'train --ray=local, auto or host:port trains on Ray',
-}
 
 
 def main() -> None:
@@ -44,8 +39,6 @@ def _main() -> None:
         _print(_OWN[name](arguments[1:]))
     else:
         name = _ALIASES.get(name, name)
-        if name in _GONE:
-            _refuse(f'{name}: is gone; {_GONE[name]}')
         if name not in catalogue.binaries():
             _refuse(f'{name}: is not a command{_nearest(name)}; dpfl --help lists them')
         del sys.argv[0]
@@ -82,23 +75,11 @@ def _overview() -> str:
     lines += ['', 'More:']
     more = {
         **{alias: f'Short for {name}.' for alias, name in _ALIASES.items()},
-        'completion': 'Prints a completion script: source <(dpfl completion bash), or zsh.',
         'install_tff': 'Installs TensorFlow Federated here, and what it needs; --dry_run, --gpu.',
         '--version': 'Prints the version.',
     }
     lines += [f'  {name:<{width}}  {text}' for name, text in more.items()]
     return '\n'.join(lines)
-
-
-def _completion(arguments: Sequence[str]) -> str:
-    from dpfl.cli import completion  # Its imports take a second.
-
-    if len(arguments) == 2 and arguments[0] == 'flags' and arguments[1] in _names():
-        name = _ALIASES.get(arguments[1], arguments[1])
-        return '\n'.join(completion.flags_of(catalogue.binaries()[name]))
-    if len(arguments) != 1 or arguments[0] not in completion.SHELLS:
-        _refuse(f'completion: needs one of {", ".join(completion.SHELLS)}')
-    return completion.script(arguments[0], _names())
 
 
 def _install_tff(arguments: Sequence[str]) -> str:
@@ -107,10 +88,7 @@ def _install_tff(arguments: Sequence[str]) -> str:
     return install_tff.run(arguments, _refuse)
 
 
-_OWN: Mapping[str, Callable[[Sequence[str]], str]] = {
-    'completion': _completion,
-    'install_tff': _install_tff,
-}
+_OWN: Mapping[str, Callable[[Sequence[str]], str]] = {'install_tff': _install_tff}
 
 
 def _names() -> tuple[str, ...]:

@@ -1,14 +1,12 @@
-"""The program `dpfl`: its list of commands, its errors, completion in a shell."""
+"""The program `dpfl`: its list of commands, its errors."""
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 import dpfl
-from dpfl import presets
 from dpfl.cli import catalogue
 from tests import paths
 
@@ -82,8 +80,6 @@ def test_version():
         (['trian'], 'trian: is not a command; the nearest is train; dpfl --help lists them'),
         (['--flagfile=x'], '--flagfile=x: is not a command; dpfl --help lists them'),
         (['a\nb'], 'a b: is not a command; dpfl --help lists them'),
-        (['completion', 'fish'], 'completion: needs one of bash, zsh'),
-        (['lock'], 'lock: is gone; install_tff installs what it printed'),
         (
             ['report', '--run_did=x'],
             "Unknown command line flag 'run_did'; the nearest is --run_dir\n",
@@ -95,67 +91,3 @@ def test_what_is_unknown_gives_one_line(arguments, message):
     done = _dpfl(*arguments)
     assert done.returncode == 2 and done.stdout == ''
     assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
-
-
-@pytest.fixture(scope='module', name='complete')
-def _complete(tmp_path_factory):
-    """What bash proposes for a line."""
-    if shutil.which('bash') is None:
-        pytest.skip('no bash')
-    folder = tmp_path_factory.mktemp('bin')
-    (folder / 'dpfl').write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dpfl "$@"\n')
-    (folder / 'dpfl').chmod(0o755)
-    (folder / 'own.flags').touch()
-    script = _dpfl('completion', 'bash').stdout
-
-    environment = os.environ | {
-        'PATH': f'{folder}:{os.environ["PATH"]}',
-        'PYTHONPATH': str(paths.ROOT),
-    }
-
-    def complete(line):
-        # As bash splits a line into words: also before and after each `=`.
-        words = line.replace('=', ' = ').split() + ([''] if line.endswith((' ', '=')) else [])
-        quoted = ' '.join(f"'{word}'" for word in words)
-        code = (
-            f'{script}\nCOMP_WORDBREAKS=$\' \\t\\n"=\'\nCOMP_LINE="{line}"\n'
-            f'COMP_POINT={len(line)}\nCOMP_WORDS=({quoted})\nCOMP_CWORD={len(words) - 1}\n'
-            '_dpfl 2>/dev/null\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
-        )
-        command = ['bash', '-c', code]
-        return subprocess.check_output(command, cwd=folder, env=environment, text=True).split()
-
-    return complete
-
-
-@pytest.mark.standard
-@pytest.mark.parametrize(
-    'line, proposed',
-    [
-        ('dpfl tra', ['train', 'train_gan']),
-        ('dpfl rep', ['report_privacy', 'reproduce_figures', 'reproduce_tables', 'report']),
-        ('dpfl train --flagfile=synthetic_text.b', ['synthetic_text.blt']),
-        ('dpfl train --strategy=blt_b1', ['blt_b100', 'blt_b1000']),
-        ('dpfl report --delt', ['--delta=']),
-        ('dpfl report --format=j', ['json']),
-        ('dpfl report --output=ow', ['own.flags']),
-    ],
-)
-def test_bash_completes(complete, line, proposed):
-    assert complete(line) == proposed
-
-
-@pytest.mark.standard
-def test_bash_proposes_every_preset_and_command(complete):
-    assert set(presets.names()) <= set(complete('dpfl train --flagfile='))
-    assert set(catalogue.binaries()) <= set(complete('dpfl '))
-
-
-@pytest.mark.standard
-def test_the_script_for_zsh_has_what_that_for_bash_has():
-    script = _dpfl('completion', 'zsh').stdout
-    assert script.startswith('#compdef dpfl\n') and '@' not in script.replace('$@', '')
-    for name in (*catalogue.binaries(), *presets.names()):
-        assert name in script
-    if shutil.which('zsh') is not None:
-        subprocess.run(['zsh', '-n'], input=script, text=True, check=True)
