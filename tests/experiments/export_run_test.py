@@ -63,21 +63,17 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     (run / archive.SUMS).write_text(archive.digests(run))
     assert {'plots/training.png', archive.LOG, archive.LEDGER} <= {*archive.listed(run)}
     assert {'seconds', 'train_loss', 'loss'} < _columns(run)
-    for copy, is_public, columns in (
-        (tmp_path / 'copy', False, {'round', 'epsilon'}),
-        (tmp_path / 'with_heldout', True, {'round', 'epsilon', 'loss', 'accuracy'}),
-    ):
-        verified_run.write_copy(run, copy, archive.read_plan(run), public_heldout=is_public)
-        assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
-        assert _columns(copy) == columns
-        page = (copy / run_directory.HTML_REPORT).read_text()
-        assert ('on held-out clients' in page) == is_public
+    copy = tmp_path / 'copy'
+    verified_run.write_copy(run, copy, archive.read_plan(run))
+    assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
+    assert _columns(copy) == {'round', 'epsilon'}
+    assert 'on held-out clients' not in (copy / run_directory.HTML_REPORT).read_text()
 
 
 def _refused(run, message, report=None):
     report = report or archive.Records.read(run).report()
     with pytest.raises(command_line.UsageError, match=message):
-        verified_run.check_copy(run, report, public_heldout=False, simulation=False)
+        verified_run.check_copy(run, report)
 
 
 _OF_CLIENTS = 'has a vocabulary that was counted on the clients'
@@ -132,15 +128,11 @@ def test_a_run_that_goes_on_is_not_copied(tmp_path):
 
 
 @pytest.mark.standard
-def test_a_simulation_is_copied_only_if_asked_for(tmp_path):
-    run = archives.write_run(tmp_path / 'run', archives.CONFIG.with_values({'noise_seed': 1}))
+def test_the_folder_of_a_copy_is_empty(tmp_path):
+    run = archives.write_run(tmp_path / 'run')
     flags = ['--public', f'--run_dir={run}', f'--output_dir={tmp_path}/copy']
-    done = _run(*flags)
-    assert done.returncode == 2 and 'is a simulation: ' in done.stderr
-    _run(*flags, '--simulation', '--public_heldout', check=True)
-    page = (tmp_path / 'copy' / archive.PAGE).read_text()
-    assert 'Simulation: with secret noise' in page and 'declared to be public' in page
-    assert _run(*flags, '--simulation').stderr.startswith(
+    _run(*flags, check=True)
+    assert _run(*flags).stderr.startswith(
         f'error: --output_dir={tmp_path}/copy: must not exist, or be empty'
     )
 
@@ -165,7 +157,7 @@ def test_a_changed_run_is_not_copied(tmp_path):
 @pytest.mark.standard
 def test_a_copy_is_verified_for_what_it_is(tmp_path):
     run, copy = archives.write_run(tmp_path / 'run'), tmp_path / 'copy'
-    verified_run.write_copy(run, copy, archive.read_plan(run), public_heldout=False)
+    verified_run.write_copy(run, copy, archive.read_plan(run))
     verify = functools.partial(forked_binaries.run, 'report_privacy', f'--run_dir={copy}')
     assert 'this is an export, without the journal of its run' in verify(check=True).stderr
     (copy / archive.MODEL).write_bytes(b'other')
@@ -187,7 +179,7 @@ def test_the_working_directory_takes_a_copy(tmp_path, monkeypatch):
     copy.mkdir()
     monkeypatch.chdir(copy)
     record = archive.read_plan(run)
-    names = verified_run.write_copy(run, pathlib.Path('.'), record, public_heldout=False)
+    names = verified_run.write_copy(run, pathlib.Path('.'), record)
     assert sorted(names) == sorted([archive.SUMS, *archive.listed(copy)])
 
 

@@ -89,7 +89,7 @@ def _next(result: TrainResult, has_learnt: bool) -> str:
     if not plan.noise_multiplier:
         return f'the same flags with noise; {program.shown("plan_privacy")} says how much.'
     try:
-        verified_run.check_copy(path, result.report, public_heldout=False, simulation=False)
+        verified_run.check_copy(path, result.report)
     except command_line.UsageError as error:
         return f'read the page; there can be no public copy of the run ({error}).'
     copy = f'{path}_public'

@@ -38,8 +38,6 @@ _COPIED = (
 )
 # Metrics that follow from the plan, and those that are private releases.
 _COVERED = ('round', 'epsilon', 'clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
-# Metrics that are never copied: durations, and those of training clients.
-_NEVER = ('seconds', 'train_')
 
 
 def verify(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
@@ -258,20 +256,12 @@ def _verdict(path: pathlib.Path, is_export: bool) -> str:
     )
 
 
-def check_copy(
-    run: pathlib.Path,
-    report: accounting.PrivacyReport,
-    *,
-    public_heldout: bool,
-    simulation: bool,
-) -> None:
+def check_copy(run: pathlib.Path, report: accounting.PrivacyReport) -> None:
     """Checks that the guarantee covers everything in a copy of a run.
 
     Args:
       run: Directory of the run.
       report: Its report.
-      public_heldout: Whether metrics of held-out clients are copied.
-      simulation: Whether a simulation may be copied.
 
     Raises:
       UsageError: If the run must not be copied.
@@ -296,22 +286,19 @@ def check_copy(
         isinstance(config, TrainConfig) and has_words_of_clients(config.task, _data(run))
     ):
         reason = "has a vocabulary that was counted on the clients' text, without noise"
-    elif _is_simulation(report) and not simulation:
-        reason = 'is a simulation: its noise or cohorts came from a seed; --simulation exports it'
+    elif report.noise_is_seeded or (report.sampling_is_seeded and report.uses_sampling):
+        reason = 'is a simulation: its noise or cohorts came from a seed'
     if reason is not None:
         raise command_line.UsageError(f'--run_dir={run}: {reason}')
 
 
-def write_copy(
-    run: pathlib.Path, output: pathlib.Path, record: archive.PlanRecord, *, public_heldout: bool
-) -> list[str]:
+def write_copy(run: pathlib.Path, output: pathlib.Path, record: archive.PlanRecord) -> list[str]:
     """Writes the whole copy, or nothing.
 
     Args:
       run: Directory of the run.
       output: Directory of the copy; it does not exist, or is empty.
       record: Plan of the run, from which the report of the copy is made.
-      public_heldout: Whether to copy metrics of held-out clients.
 
     Returns:
       The names of the files of the copy.
@@ -326,12 +313,11 @@ def write_copy(
         partial.mkdir(parents=True)
         try:
             for name in archive.listed(run):
-                is_covered = any(re.fullmatch(pattern, name) for pattern in _COPIED)
-                if is_covered or public_heldout and name == archive.TEST:
+                if any(re.fullmatch(pattern, name) for pattern in _COPIED):
                     (partial / name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(run / name, partial / name)
             shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)
-            (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS, public_heldout))
+            (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS))
             (partial / archive.PLAN).write_text(record.to_json())
             report = archive.Records.read(partial).report()
             for name, text in run_directory.pages_of(partial, report).items():
@@ -357,20 +343,11 @@ def _is_whole(run: pathlib.Path, rounds: int) -> bool:
     return journal is not None and journal.state.begun >= rounds
 
 
-def _is_simulation(report: accounting.PrivacyReport) -> bool:
-    seeded_cohorts = report.sampling_is_seeded and report.uses_sampling
-    return report.noise_is_seeded or seeded_cohorts
-
-
-def _metrics(path: pathlib.Path, public_heldout: bool) -> str:
+def _metrics(path: pathlib.Path) -> str:
     """The columns of metrics.csv that may be published."""
     with open(path, newline='') as file:
         reader = csv.DictReader(file)
-        columns = [
-            name
-            for name in reader.fieldnames or ()
-            if name in _COVERED or public_heldout and not name.startswith(_NEVER)
-        ]
+        columns = [name for name in reader.fieldnames or () if name in _COVERED]
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, extrasaction='ignore', lineterminator='\n')
         writer.writeheader()

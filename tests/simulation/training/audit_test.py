@@ -84,7 +84,7 @@ def test_every_reader_gets_the_same_audit(run, tmp_path):
     assert done.stderr.strip() == 'error: --rounds: cannot be combined with --run_dir'
 
     record = archive.read_plan(path)
-    copied = verified_run.write_copy(path, tmp_path / 'copy', record, public_heldout=False)
+    copied = verified_run.write_copy(path, tmp_path / 'copy', record)
     assert {AUDIT, 'audit.html'} <= set(copied)
     assert json.loads((tmp_path / 'copy' / archive.REPORT).read_text())['measured'] == expected
 

@@ -91,14 +91,10 @@ def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeyp
     assert archive.TEST in archive.listed(tmp_path / 'run')
 
 
-@pytest.mark.parametrize('is_public', [False, True])
-def test_a_public_copy_has_it_only_with_the_held_out_metrics(tested, tmp_path, is_public):
+def test_a_public_copy_does_not_have_it(tested, tmp_path):
     record = archive.read_plan(tested.directory)
-    record = dataclasses.replace(record, exported=True)
-    names = verified_run.write_copy(
-        tested.directory, tmp_path / 'copy', record, public_heldout=is_public
-    )
-    assert (archive.TEST in names) == is_public == (tmp_path / 'copy' / archive.TEST).exists()
+    names = verified_run.write_copy(tested.directory, tmp_path / 'copy', record)
+    assert archive.TEST not in names and not (tmp_path / 'copy' / archive.TEST).exists()
 
 
 def _stackoverflow(path, splits):
