@@ -8,10 +8,6 @@ a run of dpfl train in its own directory. If the study is interrupted, the same 
 it: finished runs are kept, and an interrupted one continues from its last checkpoint. At the end
 the directory has study.html, study.md, results.json and study.png, and prediction.png if the study
 asks which measure predicts another.
-
-To use another task, model or number of rounds for all runs:
-  python -m experiments.studies.run_study --study=clip --output_dir=runs/clip_1000 \
-      --override=vocabulary_size=996 --override=rounds=200
 """
 
 import concurrent.futures
@@ -48,20 +44,12 @@ _DIRECTORY = SettingsFlags(
 _SEEDS = flags.DEFINE_list(
     'seeds', None, 'Seeds of the runs, comma-separated; by default those of the study.'
 )
-_OVERRIDE = flags.DEFINE_multi_string(
-    'override',
-    [],
-    'A flag for all runs, as name=value, in place of that of the study. Points that remove the '
-    'flag stay without it.',
-)
 _JOBS = flags.DEFINE_integer('jobs', os.cpu_count(), 'Number of parallel runs.', lower_bound=1)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 _TRAIN = 'train'
 _PR_SET_PDEATHSIG = 1
 # Not forked: TensorFlow has threads.
 _PROCESSES = multiprocessing.get_context('spawn')
-# Flags that are set for each run.
-_OF_EACH_RUN = ('seed', 'noise_seed', 'output_dir', 'resume', 'overwrite', 'format')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,13 +133,11 @@ def settings(flags: Mapping[str, str]) -> tuple[TrainConfig, planting.PlantingCo
     )
 
 
-def preparations(
-    study: grid.Study, directory: pathlib.Path, seeds: Sequence[int], overrides: grid.Flags
-) -> list[Job]:
+def preparations(study: grid.Study, directory: pathlib.Path, seeds: Sequence[int]) -> list[Job]:
     """The jobs that come before the runs. The arguments are those of `runs`."""
-    made, of_runs = [], {**study.flags, **overrides}
+    made = []
     for preparation in study.preparations:
-        shared = {name: of_runs[name] for name in preparation.shared if name in of_runs}
+        shared = {name: study.flags[name] for name in preparation.shared if name in study.flags}
         each = seeds if '{seed}' in preparation.name else (None,)
         for seed in each:
             name = f'prepared/{_filled(preparation.name, directory, seed)}'
@@ -161,7 +147,7 @@ def preparations(
 
 
 def runs(
-    study: grid.Study, directory: pathlib.Path, seeds: Sequence[int], overrides: grid.Flags
+    study: grid.Study, directory: pathlib.Path, seeds: Sequence[int]
 ) -> dict[tuple[str, int], Job]:
     """The runs by point and seed. All points of a seed come before the next seed.
 
@@ -169,18 +155,11 @@ def runs(
       study: the study.
       directory: directory of the study.
       seeds: seeds of the runs. A seed also seeds the noise, so that points are compared in pairs.
-      overrides: flags that replace those of the study, except at points that remove the flag.
     """
     found = {}
     for seed in seeds:
         for point in study.points:
-            removed = {flag for flag, value in point.flags.items() if value is None}
-            flags = {
-                **point.flags,
-                **{flag: value for flag, value in overrides.items() if flag not in removed},
-                'seed': str(seed),
-                'noise_seed': str(seed),
-            }
+            flags = {**point.flags, 'seed': str(seed), 'noise_seed': str(seed)}
             name = page.run_name(point.name, seed)
             found[point.name, seed] = Job(name, _TRAIN, _all(flags, directory, seed), directory)
     return found
@@ -283,15 +262,14 @@ def main() -> None:
     if not name:
         raise command_line.UsageError('--study: must be given')
     directory = pathlib.Path(command_line.required(_DIRECTORY.read(), 'output_dir'))
-    overrides = _overrides()
     with command_line.refusing_bad_values():
         study = grid.load(name)
         seeds = _seeds(study)
     with _storage.naming(directory):
         directory.mkdir(parents=True, exist_ok=True)
     with _storage.locked(directory):
-        made = runs(study, directory, seeds, overrides)
-        _run(preparations(study, directory, seeds, overrides), directory)
+        made = runs(study, directory, seeds)
+        _run(preparations(study, directory, seeds), directory)
         _run(made.values(), directory)
         with command_line.refusing_bad_values():
             measured = {
@@ -312,7 +290,6 @@ def _command() -> str:
         for name in ('study', 'output_dir', 'seeds')
         if flags.FLAGS[name].value is not None
     ]
-    given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value or ()]
     return program.command('studies.run_study', *given)
 
 
@@ -327,19 +304,6 @@ def _seeds(study: grid.Study) -> Sequence[int]:
         ) from None
     grid.check_seeds(seeds)
     return seeds
-
-
-def _overrides() -> dict[str, str]:
-    found = {}
-    for each in _OVERRIDE.value:
-        name, separator, value = each.partition('=')
-        if not separator or not name or name in _OF_EACH_RUN:
-            raise command_line.UsageError(
-                f'--override={each}: must be name=value, and not a flag that is set for each run: '
-                f'{", ".join(_OF_EACH_RUN)}'
-            )
-        found[name] = value
-    return found
 
 
 if __name__ == '__main__':

@@ -353,8 +353,6 @@ _REFUSED = {
     ('studies.run_study', '--jobs=1 --output_dir={out}'): [
         ('--study=none', ': must be a JSON file or one of'),
         ('--study=clip --seeds=1,b', ': must be'),
-        ('--study=clip --override=rounds', ': must be'),
-        ('--study=clip --override=seed=1', ': must be'),
     ],
     ('train', '--flagfile=quickstart --output_dir={out}'): [
         ('--task=usertext', 'emnist; the nearest is user_text'),

@@ -106,14 +106,14 @@ def _check(made, schema, buffers, shown):
 def test_the_table_of_the_study_of_mechanisms_has_their_losses(tmp_path):
     study, run_study = grid.load('mechanisms'), scripts_of_studies.load('run_study')
     (tmp_path / 'prepared').mkdir()
-    for job in run_study.preparations(study, tmp_path, study.seeds, {}):
+    for job in run_study.preparations(study, tmp_path, study.seeds):
         forked_binaries.run(job.binary, *job.lines, check=True)
     text = (_DOCS / 'papers' / 'studies.md').read_text()
     table = text.partition('| buffers | max loss | rms loss |\n')[2].partition('\n\n')[0]
     cells = [re.split(r' *\| *', line.strip('| ')) for line in table.splitlines()[1:]]
     shown = {name: numbers for name, *numbers in cells}
     compared = set()
-    for (name, seed), job in run_study.runs(study, tmp_path, study.seeds, {}).items():
+    for (name, seed), job in run_study.runs(study, tmp_path, study.seeds).items():
         line, _, value = name.partition('/')
         if seed != study.seeds[0] or value != '2' or job.flags['mechanism'] == 'none':
             continue

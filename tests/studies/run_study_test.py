@@ -70,7 +70,7 @@ def _small(**fields):
 
 
 def test_points_of_a_seed_share_all_seeds_and_come_before_the_next_seed(tmp_path):
-    made = run_study.runs(_small(), tmp_path, [1, 7], {})
+    made = run_study.runs(_small(), tmp_path, [1, 7])
     assert list(made) == [('no noise', 1), ('tree', 1), ('no noise', 7), ('tree', 7)]
     assert made['no noise', 7].folder == tmp_path / 'runs' / 'no_noise' / 'seed_7'
     one, other = made['no noise', 7].flags, made['tree', 7].flags
@@ -79,7 +79,7 @@ def test_points_of_a_seed_share_all_seeds_and_come_before_the_next_seed(tmp_path
     assert other['strategy'] == f'{tmp_path}/prepared/s_7.npz'
 
 
-def test_overrides_win_over_points_and_reach_preparations_that_share_them(tmp_path):
+def test_preparations_share_flags_of_the_study_and_are_made_for_each_seed(tmp_path):
     preparation = grid.Preparation(
         'p_{seed}',
         'pretrain',
@@ -87,16 +87,12 @@ def test_overrides_win_over_points_and_reach_preparations_that_share_them(tmp_pa
         shared=('rounds', 'model'),
     )
     study = _small(preparations=(preparation,))
-    overrides = {'rounds': '9', 'clip_norm': '3'}
-    made = run_study.runs(study, tmp_path, [1], overrides)
-    assert 'clip_norm' not in made['no noise', 1].flags  # Taken away by that line.
-    assert made['tree', 1].flags['clip_norm'] == '3' and made['tree', 1].flags['rounds'] == '9'
-    prepared = run_study.preparations(study, tmp_path, [1, 2], overrides)
+    prepared = run_study.preparations(study, tmp_path, [1, 2])
     assert [job.name for job in prepared] == ['prepared/p_1', 'prepared/p_2']
-    assert prepared[1].flags == {'rounds': '9', 'seed': '2', 'output': f'{tmp_path}/prepared/p_2'}
+    assert prepared[1].flags == {'rounds': '4', 'seed': '2', 'output': f'{tmp_path}/prepared/p_2'}
     # One that is the same for all seeds is made once.
     same = _small(preparations=(grid.Preparation('p', 'optimize_strategy', {}),))
-    assert len(run_study.preparations(same, tmp_path, [1, 2, 3], {})) == 1
+    assert len(run_study.preparations(same, tmp_path, [1, 2, 3])) == 1
 
 
 def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):
@@ -209,7 +205,8 @@ def test_a_study_leaves_results_figure_and_page_and_is_not_run_twice(tmp_path):
     assert json.loads(again.stdout) == found
     assert (run / 'model.npz').stat().st_mtime_ns == changed
 
-    other = _run(f'--study={path}', f'--output_dir={output}', '--override=clip_norm=0.5')
+    path.write_text(json.dumps({**_STUDY, 'flags': {**_STUDY['flags'], 'clip_norm': '0.5'}}))
+    other = _run(f'--study={path}', f'--output_dir={output}')
     assert other.returncode == 1
     assert other.stderr.count('\n') <= 2 and '--clip_norm=0.5' in other.stderr
 
@@ -223,10 +220,10 @@ def _configs(tmp_path_factory):
         study = grid.load(name)
         rounds, prepared = int(study.flags['rounds']), folder / name / 'prepared'
         prepared.mkdir(parents=True)
-        for job in run_study.preparations(study, folder / name, study.seeds[:1], {}):
+        for job in run_study.preparations(study, folder / name, study.seeds[:1]):
             if job.binary == 'optimize_strategy':
                 mechanisms.save(_stand_in(job.flags['mechanism'], rounds), job.flags['output'])
-        made = run_study.runs(study, folder / name, study.seeds[:1], {})
+        made = run_study.runs(study, folder / name, study.seeds[:1])
         found[name] = [run_study.settings(job.flags)[0] for job in made.values()]
     return found
 
