@@ -7,7 +7,7 @@ from dpfl._setting_texts import with_texts
 from dpfl.cli.command import flagfiles
 from dpfl.debugging.images.config import StudyConfig as ImageStudyConfig
 from dpfl.simulation.training import GanConfig, TrainConfig
-from scripts import paper_presets
+from tests import paper_presets
 
 _CONFIGS = {'train': TrainConfig(), 'train_gan': GanConfig()}
 # A study, and the configuration that its runs are made from.

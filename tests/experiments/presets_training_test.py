@@ -6,8 +6,7 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.simulation.training import train
-from scripts import paper_presets
-from tests import forked_binaries, presets
+from tests import forked_binaries, paper_presets, presets
 from tests.tasks.images import emnist_files
 from tests.tasks.text import small_files
 
