@@ -282,18 +282,14 @@ class NamedMechanism:
         return made.with_rounds(schema.rounds)
 
 
-def load_strategy(
-    name: str, argument: str = 'strategy', others: tuple[str, ...] = ()
-) -> mechanisms.Mechanism:
+def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism:
     """Loads a mechanism from a file, or from dpfl/strategies by its name.
 
     Raises:
-      ArgumentError: if there is no such mechanism. The error is about `argument`, which may also be
-        one of `others`.
+      ArgumentError: if there is no such mechanism. The error is about `argument`.
     """
     if name not in strategies.names() and not pathlib.Path(name).is_file():
-        names = [*others, *strategies.names()]
-        allowed = one_of(name, names).replace('one of', 'a file or one of')
+        allowed = one_of(name, strategies.names()).replace('one of', 'a file or one of')
         raise ArgumentError(argument, name, allowed)
     try:
         return mechanisms.load(name)
