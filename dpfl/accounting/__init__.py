@@ -59,3 +59,28 @@ __all__ = [
     'mu_from_rho',
     'round_up',
 ]
+
+FOR_ROOMS = (
+    'gaussian',
+    'hardened',
+    'measured.estimate',
+    'measured.measured',
+    'measured.sums',
+    'records.archive',
+    'records.cohorts',
+    'records.comparison',
+    'records.journal',
+    'records.signatures',
+    'records.verification',
+    'reports.inputs',
+    'reports.observed',
+    'reports.page',
+    'reports.report',
+    'reports.two_reports',
+    'running',
+    'sampling.base',
+    'sampling.independent_cohorts',
+    'sampling.kinds',
+    'selection',
+    'tradeoff',
+)

@@ -1,1 +1,21 @@
-"""The commands: the library from the command line. Top layer; it alone knows flags."""
+"""The program `dpfl` and what its commands share: flags, output, and answers of several calls.
+
+It alone knows flags. Commands in `experiments` use it, nothing in the package does.
+"""
+
+FOR_ROOMS = (
+    'command.command_line',
+    'command.program',
+    'flags.output_flags',
+    'flags.participation_log',
+    'flags.settings_flags',
+    'main',
+    'results.aggregator_audit',
+    'results.plan_answer',
+    'results.plan_request',
+    'results.planned_report',
+    'results.report_files',
+    'results.simulated_population',
+    'results.train_command',
+    'results.verified_run',
+)

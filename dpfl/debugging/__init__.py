@@ -9,3 +9,24 @@ Both kinds of data share `differences` (shares and means with intervals), `diagn
 signatures of faults, power) and `page`. Each kind has its own settings (`config`), clients, traits,
 measure of learning, signatures and sentences of verdicts (`diagnosis`), training and page.
 """
+
+FOR_ROOMS = (
+    'diagnosis',
+    'differences',
+    'images.clients',
+    'images.config',
+    'images.diagnosis',
+    'images.findings',
+    'images.page',
+    'images.primary',
+    'images.study',
+    'images.traits',
+    'page',
+    'text.clients',
+    'text.config',
+    'text.diagnosis',
+    'text.page',
+    'text.results',
+    'text.study',
+    'text.traits',
+)

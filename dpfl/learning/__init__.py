@@ -1,4 +1,8 @@
-"""Private training processes, sharding of their cohorts, and evaluation."""
+"""Private training processes, sharding of their cohorts, and evaluation.
+
+It makes TFF learning processes of a model and a plan, for federated averaging, SGD and GANs. The
+room builds on `dpfl.aggregators` and `dpfl.runtime`, and knows no data sets and no directories.
+"""
 
 from dpfl.learning.evaluation import build_evaluation, build_gan_evaluation, evaluate_once, sample
 from dpfl.learning.gan import build_dp_fedavg_gan, gan_weights

@@ -71,3 +71,16 @@ __all__ = [
     'stream',
     'workload',
 ]
+
+FOR_ROOMS = (
+    'discretization',
+    'hardened.discrete_gaussian',
+    'hardened.stream',
+    'kernels',
+    'mechanism_file',
+    'registry',
+    'restarts',
+    'rounding',
+    'sensitivities.matrix_sensitivity',
+    'sensitivities.pattern_sensitivity',
+)

@@ -1,4 +1,7 @@
-"""Participation of clients: the schema that is planned, and the log of what happened."""
+"""Participation of clients: the schema that is planned, and the log of what happened.
+
+It also reads logs and round times of production systems. NumPy and Arrow only.
+"""
 
 from dpfl.participation.imported import ImportedLog, read_log, read_round_times
 from dpfl.participation.log import ClientRounds, LogStatistics, ParticipationLog, cohorts
@@ -16,3 +19,8 @@ __all__ = [
     'read_log',
     'read_round_times',
 ]
+
+FOR_ROOMS = (
+    'imported',
+    'log',
+)

@@ -21,3 +21,8 @@ __all__ = [
     'UniformCohorts',
     'scaled',
 ]
+
+FOR_ROOMS = (
+    'feasibility',
+    'planner',
+)

@@ -119,13 +119,51 @@ def _loaded(body: list[ast.stmt]):
             yield from _loaded([*node.body, *node.orelse])
 
 
-def test_no_module_loads_itself():
-    """Such a circle works or fails by the order in which a program imports."""
-    modules = {}
+@functools.cache
+def _modules() -> dict[str, ast.Module]:
+    """Modules of the package by their full names."""
+    named = {}
     for path, tree in _trees().items():
         if _PACKAGE in path.parents:
             parts = ('dpfl', *path.relative_to(_PACKAGE).with_suffix('').parts)
-            modules['.'.join(parts).removesuffix('.__init__')] = tree
+            named['.'.join(parts).removesuffix('.__init__')] = tree
+    return named
+
+
+def _listed(door: ast.Module, name: str) -> list[str]:
+    """What a room's door lists under a name."""
+    values = (node.value for node in door.body if ast.unparse(node).startswith(f'{name} = '))
+    return [each for value in values for each in ast.literal_eval(value)]
+
+
+def test_other_rooms_enter_by_the_door():
+    """They import the names of a room's `__all__`, and the modules that its FOR_ROOMS lists."""
+    rooms = [f'dpfl.{door.parent.name}' for door in _PACKAGE.glob('*/__init__.py')]
+    doors = {room: _modules()[room] for room in rooms}
+    used = {name: set() for name in doors}
+    past = []
+    for path in _trees():
+        for name in _imports(path):
+            module = name
+            while module not in _modules() and module:
+                module = module.rpartition('.')[0]
+            door = '.'.join(module.split('.')[:2])
+            if door == f'dpfl.{_part(path)}' or door not in doors:
+                continue
+            if module != door:
+                used[door].add(module.removeprefix(f'{door}.'))
+            elif name != door:
+                own = name.removeprefix(f'{door}.')
+                past += [] if own in _listed(doors[door], '__all__') else [f'{path}: {name}']
+    assert past == []
+    assert {name: sorted(modules) for name, modules in used.items() if modules} == {
+        name: listed for name, door in doors.items() if (listed := _listed(door, 'FOR_ROOMS'))
+    }
+
+
+def test_no_module_loads_itself():
+    """Such a circle works or fails by the order in which a program imports."""
+    modules = _modules()
     sorter = graphlib.TopologicalSorter()
     for name, tree in modules.items():
         loaded = {each for each in _loaded(tree.body) if each in modules}
