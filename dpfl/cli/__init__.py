@@ -15,7 +15,6 @@ FOR_ROOMS = (
     'results.plan_request',
     'results.planned_report',
     'results.report_files',
-    'results.simulated_population',
     'results.train_command',
     'results.verified_run',
 )

@@ -14,12 +14,10 @@ FOR_ROOMS = (
     'training.execution',
     'training.gan',
     'training.mechanism',
-    'training.noise_matching',
     'training.plan',
     'training.prepared_task',
     'training.privacy_config',
     'training.recorded_settings',
     'training.round_config',
-    'training.run_model',
     'training.suggestion',
 )

@@ -222,11 +222,9 @@ _REFUSED = {
         ('--only=005', ': must be the beginning of one of 000/fig4, 001/table1'),
         ('--output_dir=', '--output_dir: must be given'),
         ('--output_dir=/dev/null/a', ': Not a directory'),
-        ('--statements=absent.json', ': cannot be read'),
     ],
     ('reproduce_tables', ''): [
         ('--only=005', ': must be the beginning of a row id, such as 000'),
-        ('--published=absent.json', ': cannot be read'),
     ],
     ('simulate_population', _SMALL_POPULATION): [
         ('--vary=timer_hours', '--values: must be given with --vary'),
