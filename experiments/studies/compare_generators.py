@@ -1,16 +1,18 @@
-r"""Compares what two generators write, on one page ([Augenstein20], sections 4 to 6).
+r"""Compares what two generators write or draw, on one page ([Augenstein20], sections 4 to 6).
 
 Example:
   python -m experiments.studies.compare_generators --a=runs/study/clean/word,runs/study/clean/char \
       --b=runs/study/faulty/word,runs/study/faulty/char --output_dir=runs/compared
 
-Each side is a word model, a character model, or one of both. Both sides have the same kinds, and
-word models the same vocabulary. The output directory then has
-- comparison.html: the traits of debug_text of both sides with intervals, words that differ,
-  sentences side by side, and the guarantees;
+Each side is one run or several of different kinds: a word model, a character model, a generator of
+train_gan. Both sides have the same kinds, and word models the same vocabulary. The two sides can
+also be given without flags: compare_generators runs/a runs/b --output_dir=runs/compared. The output
+directory then has
+- comparison.html: the traits of debug_text and debug_images of both sides with intervals, words
+  that differ, sentences or sheets of images side by side, and the guarantees;
 - comparison.json: the same numbers.
 
-No data of clients are read.
+No data of clients are read; the classifier of images is trained on held-out (public) ones.
 """
 
 import dataclasses
@@ -26,6 +28,7 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging import diagnosis, page
 from dpfl.debugging.differences import Difference
+from dpfl.debugging.images import traits as image_traits
 from dpfl.debugging.text import diagnosis as text_diagnosis
 from dpfl.debugging.text import traits as text_traits
 from dpfl.mechanisms import rounding
@@ -49,9 +52,25 @@ class ComparisonConfig(Settings):
         '[Augenstein20]).',
         minimum=100,
     )
+    images: int = setting(1_000, 'Number of images that each side draws.', minimum=100)
     sentence_length: int | None = setting(
         None, 'Words of a sentence; longer ones are cut. By default as in training.', minimum=1
     )
+    word_length: int = setting(
+        24,
+        'Bytes of a word of a character model, including its end; longer ones are cut.',
+        minimum=2,
+    )
+    classifier_clients: int = setting(
+        300,
+        'Number of held-out clients on whose images the classifier of images is trained; these are '
+        'public.',
+        minimum=1,
+    )
+    classifier_steps: int = setting(
+        600, 'Number of batches of 64 that it is trained on.', minimum=1
+    )
+    top: int = setting(20, 'Number of words that differ, at most.', minimum=1)
     seed: int = setting(0, 'Seed of all draws.', minimum=0, maximum=2**32)
 
 
@@ -62,10 +81,9 @@ _OUTPUT = SettingsFlags(
     help={'output_dir': 'Directory for the page; files of an earlier comparison are replaced.'},
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
-_KINDS = {'word': 'word model', 'char': 'character model'}
-# Samples that are shown, and words that differ at most. Bytes of a word and its end; longer ones
-# are cut.
-_PHRASES, _MOST_WORDS, _WORD_LENGTH = 8, 20, 24
+_TRAITS: Mapping[str, diagnosis.Trait] = {**text_traits.ALL, **image_traits.ALL}
+_KINDS = {'word': 'word model', 'char': 'character model', 'images': 'images'}
+_PHRASES = 8
 
 
 def main() -> None:
@@ -119,7 +137,7 @@ class Comparison:
     def differences(self) -> dict[str, tuple[Difference, ...]]:
         """Of all traits by kind, a minus b, with Holm's correction over all of them."""
         contrasts = {name: diagnosis.Contrast(*kind.traits) for name, kind in self.kinds.items()}
-        return diagnosis.compare(contrasts, text_traits.ALL)
+        return diagnosis.compare(contrasts, _TRAITS)
 
     @property
     def clear(self) -> list[Difference]:
@@ -128,9 +146,7 @@ class Comparison:
             each
             for compared in self.differences.values()
             for each in compared
-            if each.is_clear(
-                text_diagnosis.ALPHA, text_traits.ALL[each.name].least_from(each.second)
-            )
+            if each.is_clear(text_diagnosis.ALPHA, _TRAITS[each.name].least_from(each.second))
         ]
         return sorted(found, key=lambda each: each.adjusted)
 
@@ -175,7 +191,7 @@ class Comparison:
                 *(
                     (
                         f'{_KINDS[name].capitalize()}: traits of a and, as the reference, of b',
-                        page.differences(compared, text_traits.ALL, names)
+                        page.differences(compared, _TRAITS, names)
                         + (page.words(self.kinds[name].words) if name == 'word' else '')
                         + self.kinds[name].shown,
                     )
@@ -191,14 +207,14 @@ class Comparison:
 _METHOD = html_parts.note(
     'A difference is clear if its p-value, after Holm’s correction over all traits of the page, is '
     f'at most {text_diagnosis.ALPHA:g}, and if it is large enough to count. Intervals and p-values '
-    'allow for how two trainings on equal data differ, as in debug_text. Those allowances '
-    ' were measured on other data: train one side again with another seed and compare '
+    'allow for how two trainings on equal data differ, as in debug_text and debug_images. Those '
+    'allowances were measured on other data: train one side again with another seed and compare '
     'the two.'
 )
 
 
 def _in_words(difference: Difference) -> str:
-    trait = text_traits.ALL[difference.name]
+    trait = _TRAITS[difference.name]
     first, second = trait.shown(difference.first), trait.shown(difference.second)
     return f'{trait.meaning}, {first} in a and {second} in b'
 
@@ -217,6 +233,7 @@ def compare(sides: 'tuple[Side, Side]', config: ComparisonConfig) -> Comparison:
     sample = {
         generators.WORD: _sentences,
         generators.CHAR: _unknown_words,
+        generators.IMAGES: _images,
     }
     kinds = {name: sample[name]((sides[0][name], sides[1][name]), config) for name in sides[0]}
     return Comparison(sides, kinds, generators.guarantees(sides))
@@ -228,7 +245,7 @@ def _drawn(pair: 'tuple[Generator, Generator]', special: Any, length: int, confi
 
     return [
         generation.sample(
-            generator.model.architecture,
+            generator.language_model.architecture,
             generator.weights,
             special,
             count=config.samples,
@@ -254,7 +271,7 @@ def _sentences(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) ->
     return Kind(
         (text_traits.of_sentences(tokens[0], words), text_traits.of_sentences(tokens[1], words)),
         shown + html_parts.note('The first sentences that were drawn, not a choice.'),
-        text_diagnosis.words_that_differ(tokens[0], tokens[1], words, _MOST_WORDS),
+        text_diagnosis.words_that_differ(tokens[0], tokens[1], words, config.top),
     )
 
 
@@ -262,12 +279,51 @@ def _unknown_words(pair: 'tuple[Generator, Generator]', config: ComparisonConfig
     from dpfl.tasks.text import tokenization
     from dpfl.tasks.text.models import generation
 
-    tokens = _drawn(pair, generation.BYTES, _WORD_LENGTH, config)
+    tokens = _drawn(pair, generation.BYTES, config.word_length, config)
     written = [tokenization.decode_words(each[:_PHRASES]) for each in tokens]
     shown = html_parts.table(
         ['written by a', 'written by b'], zip(*written, strict=True), kind='words'
     )
     return Kind((text_traits.of_words(tokens[0]), text_traits.of_words(tokens[1])), shown)
+
+
+def _images(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) -> Kind:
+    infer = _classifier(pair[0], config)
+    draw = [generator.image_sampler() for generator in pair]
+    # Sheets have the same inputs; the measures have other ones, so that samples are independent.
+    first, second = (
+        each(config.images, 2 * config.seed + number) for number, each in enumerate(draw)
+    )
+    sheets = ''.join(
+        html_parts.sheet(each(html_parts.SHEET_IMAGES, 2 * config.seed), f'drawn by {name}')
+        for name, each in zip('ab', draw, strict=True)
+    )
+    note = html_parts.note('Both sheets have the same random inputs, and are not a choice.')
+    return Kind(
+        (image_traits.measure(first, infer), image_traits.measure(second, infer)),
+        f'<div class="sheets">{sheets}</div>\n{note}',
+    )
+
+
+def _classifier(generator: 'Generator', config: ComparisonConfig) -> image_traits.Infer:
+    """A classifier of images of held-out clients of the task of a generator."""
+    from dpfl.tasks.config import ImageFaultConfig
+    from dpfl.tasks.images import classifiers
+    from dpfl.tasks.images.image_task import open_clients
+
+    run = generator.gan_config
+    # Without the faults that the run may have, as public images are.
+    data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
+    pixels, labels = data.heldout_examples(config.classifier_clients)
+    files.tell(f'Trains a classifier on {len(labels):,} public images')
+    weights = classifiers.train_centrally(
+        classifiers.build_image_classifier('small', config.seed),
+        pixels,
+        labels,
+        steps=config.classifier_steps,
+        seed=config.seed,
+    )
+    return classifiers.of_weights('small', weights).infer
 
 
 def _sides(sides: 'tuple[Side, Side]') -> str:
@@ -294,7 +350,7 @@ def _sides(sides: 'tuple[Side, Side]') -> str:
         '–' if value['accuracy'] is None else f'{100 * value["accuracy"]:.1f} %' for value in values
     ]
     rows += [
-        [Cell('accuracy', 'text'), *accuracies],
+        [Cell('accuracy (images: of the discriminator)', 'text'), *accuracies],
         [Cell('delta', 'text'), *(rounding.shown_delta(value['delta']) for value in values)],
         [Cell('epsilon', 'text'), *(page.epsilon(value['epsilon']) for value in values)],
     ]
@@ -326,4 +382,4 @@ def _privacy(comparison: Comparison) -> str:
 
 
 if __name__ == '__main__':
-    command_line.run(main)
+    command_line.run(main, operands=('a', 'b'))

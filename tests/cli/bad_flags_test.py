@@ -369,6 +369,8 @@ _REFUSED = {
         ('--clip_schedule=a:1', 'clip_schedule'),
         ('--population=100', ': must be at least 3000 for clients_per_round'),
         ('--output_dir={log}/run', '/run: must be writable (Not a directory)'),
+        ('--workers=a:1', '--workers: is gone; --ray=local, auto or host:port'),
+        ('--worker_file=x', '--worker_file: is gone; --ray=local, auto or host:port'),
         ('--dry_run --resume', ': cannot be combined with --dry_run'),
         ('--dry_run --overwrite', ': cannot be combined with --dry_run'),
         ('--vocabulary_file=x', '--vocabulary_file: task=synthetic_text makes its own'),

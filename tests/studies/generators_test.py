@@ -21,7 +21,7 @@ pytestmark = pytest.mark.standard
 
 _STUDY = scripts_of_studies.load('compare_generators')
 _WORDS = tuple(f'w{i}' for i in range(12))
-_CONFIG = _STUDY.ComparisonConfig(samples=800, sentence_length=5)
+_CONFIG = _STUDY.ComparisonConfig(samples=800, images=100, sentence_length=5, word_length=5)
 
 
 def _run(path, name, vocabulary, boosted, **of_plan):
@@ -120,11 +120,11 @@ def test_guarantees_of_other_adjacencies_are_not_added_up(runs):
     assert 'adjacency=replace_one: must be zero_out' in found.render()
 
 
-def test_the_binary_writes_its_page_and_refuses_in_one_line(runs, tmp_path):
+def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs, tmp_path):
     run = functools.partial(forked_binaries.run, 'studies.compare_generators')
     done = run(
-        f'--a={runs["plain"]}',
-        f'--b={runs["unknown"]}',
+        runs['plain'],
+        runs['unknown'],
         f'--output_dir={tmp_path}/out',
         '--samples=300',
         '--sentence_length=4',
@@ -135,10 +135,7 @@ def test_the_binary_writes_its_page_and_refuses_in_one_line(runs, tmp_path):
     assert values['clear'] and (tmp_path / 'out/comparison.html').is_file()
     for arguments, message in (
         ([runs['plain']], f'{runs["plain"]}: is not a flag'),
-        (
-            [f'--a={runs["plain"]}', f'--b={runs["char"]}'],
-            f'--b={runs["char"]}: must have the kinds',
-        ),
+        ([runs['plain'], runs['char']], f'--b={runs["char"]}: must have the kinds'),
         ([f'--a={runs["plain"]}'], '--b: must be given'),
         ([f'--a={runs["plain"]}', '--b=nowhere'], '--b=nowhere: must be the directory of'),
     ):

@@ -14,7 +14,7 @@ import os
 import pathlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags, logging
@@ -36,6 +36,8 @@ _MORE_HELP = (
     '--flagfile=FILE reads flags from a file, one on a line. --helpfull also shows the flags of '
     'libraries.'
 )
+# Beginnings of flags of earlier versions, with their replacements.
+_GONE = {'worker': 'is gone; --ray=local, auto or host:port trains on Ray'}
 # Longest message. A value from the command line or a file may have any length.
 _MOST_CHARACTERS = 2000
 # Python's message if there is no memory for the stack of a thread, or there are too many threads.
@@ -96,6 +98,7 @@ def run(
     *,
     threads_per_operation: int | None = None,
     operands_of: str | None = None,
+    operands: Sequence[str] = (),
 ) -> None:
     """Parses the flags and calls `main`; does not return.
 
@@ -103,6 +106,8 @@ def run(
       main: The work of the binary.
       operands_of: Flag with a list that also takes the arguments that are no flags, if it is given:
         `--flag one other` is then `--flag=one,other`.
+      operands: Flags with lists that arguments stand for, in this order, if neither is given:
+        `binary one other` is then `binary --a=one --b=other`.
       threads_per_operation: Threads of each TensorFlow operation, unless the environment sets
         them. Use 1 if shards run in parallel: `runtime.local_runtime` cannot set it once a model
         is traced.
@@ -131,6 +136,11 @@ def run(
                 logging.get_absl_logger().setLevel('ERROR')
             if operands_of is not None and flags.FLAGS[operands_of].present:
                 flags.FLAGS[operands_of].value += arguments[1:]
+            elif len(arguments) == 1 + len(operands) and not any(
+                flags.FLAGS[name].present for name in operands
+            ):
+                for name, argument in zip(operands, arguments[1:], strict=True):
+                    flags.FLAGS[name].parse(argument)
             elif len(arguments) > 1:
                 raise UsageError(f'{arguments[1]}: is not a flag')
             main()
@@ -259,6 +269,9 @@ def _explain(error: flags.Error) -> str:
     flag = message.removeprefix('flag ').partition(': ')[0]
     name = flag.removeprefix('--').partition('=')[0]
     if isinstance(error, flags.UnrecognizedFlagError):
+        for beginning, instead in _GONE.items():
+            if error.flagname.startswith(beginning):
+                return f'--{error.flagname}: {instead}'
         # absl would also propose its own flags, which help does not show.
         own = [option.name for option in flags.FLAGS.get_key_flags_for_module(sys.argv[0])]
         near = errors.nearest(error.flagname, own)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,14 @@ import numpy as np
 from dpfl import accounting
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports import two_reports
-from dpfl.errors import ArgumentError
-from dpfl.simulation.training import execution
+from dpfl.errors import ArgumentError, shown
+from dpfl.simulation.training import GanConfig, execution, run_model
+from dpfl.tasks.images import gan_models
 from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.tokenization import NUM_BYTE_TOKENS, NUM_SPECIAL_TOKENS
 
-WORD, CHAR = 'word', 'char'
-KINDS = (WORD, CHAR)
+WORD, CHAR, IMAGES = 'word', 'char', 'images'
+KINDS = (WORD, CHAR, IMAGES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Generator:
       kind: one of `KINDS`.
       values: settings of the run; empty if they are not known.
       report: privacy report of the run.
-      model: the language model.
+      model: the language model; None for images.
       weights: weights of the generator.
       metrics: last value of each metric, by name.
     """
@@ -38,14 +39,20 @@ class Generator:
     kind: str
     values: Mapping[str, Any]
     report: accounting.PrivacyReport
-    model: saved_models.LanguageModel
+    model: saved_models.LanguageModel | None
     weights: tuple[np.ndarray, ...]
     metrics: Mapping[str, float]
 
     @property
+    def language_model(self) -> saved_models.LanguageModel:
+        """The language model of a generator of text."""
+        assert self.model is not None
+        return self.model
+
+    @property
     def vocabulary(self) -> tuple[str, ...]:
-        """The words of a word model; empty for a model of characters."""
-        return self.model.vocabulary or ()
+        """The words of a word model; empty for other generators."""
+        return () if self.model is None else self.model.vocabulary or ()
 
     @property
     def sentence_length(self) -> int:
@@ -66,7 +73,7 @@ class Generator:
         if that is not known.
         """
         loss = self.metrics.get('loss')
-        if loss is None:
+        if self.model is None or loss is None:
             return None
         words = self.model.vocabulary
         num_tokens = NUM_BYTE_TOKENS if words is None else len(words) + NUM_SPECIAL_TOKENS
@@ -77,6 +84,20 @@ class Generator:
             f'{math.log(num_tokens):.2f}'
         )
 
+    @property
+    def gan_config(self) -> GanConfig:
+        """The configuration of a run of `train_gan`."""
+        return _gan_config('run_dir', self.directory, self.values)
+
+    def image_sampler(self) -> Callable[[int, int], np.ndarray]:
+        """Draws images: maps their number and a seed to pixels, float32 [n, 28, 28]."""
+        from dpfl import learning
+        from dpfl.simulation.training import gan
+
+        config = self.gan_config
+        model = gan.build_model(config.optimization, config.seed)
+        return lambda number, seed: learning.sample(model, self.weights, number, seed)[..., 0]
+
     def to_dict(self) -> dict[str, Any]:
         """The run as JSON values."""
         plan = self.report.plan
@@ -84,7 +105,9 @@ class Generator:
             'directory': str(self.directory),
             'kind': self.kind,
             'task': str(self.values.get('task', {}).get('task', 'unknown')),
-            'model': self.model.name,
+            'model': self.model.name
+            if self.model is not None
+            else f'gan {self.values["optimization"]["model"]}',
             'parameters': sum(int(weight.size) for weight in self.weights),
             'rounds': plan.participation.rounds,
             'clients_per_round': plan.clients_per_round,
@@ -111,8 +134,8 @@ def open_side(name: str, directories: Sequence[str]) -> dict[str, Generator]:
       directories: directories of finished runs.
 
     Raises:
-      ArgumentError: if there is none, one is not a finished run of a language model, or two are of
-        the same kind.
+      ArgumentError: if there is none, one is not a finished run with a generator, or two are of the
+        same kind.
       StorageError: if a file cannot be read.
     """
     if not directories:
@@ -181,8 +204,24 @@ def _open(name: str, path: pathlib.Path) -> Generator:
     values = {} if journal is None else dict(journal.state.settings or {})
     report = execution.read_report(path)
     metrics = {key: value for row in archive.read_rows(path) for key, value in row.items()}
-    if not (path / saved_models.IN_RUN).is_dir():
-        raise ArgumentError(name, path, 'must be a run of a language model')
-    model = saved_models.load(path)
-    kind = CHAR if model.vocabulary is None else WORD
-    return Generator(path, kind, values, report, model, model.weights, metrics)
+    if (path / saved_models.IN_RUN).is_dir():
+        model = saved_models.load(path)
+        kind = CHAR if model.vocabulary is None else WORD
+        return Generator(path, kind, values, report, model, model.weights, metrics)
+    if (path / gan_models.IN_RUN).is_dir():
+        _gan_config(name, path, values)  # Refuses a run whose generator cannot be built.
+        return Generator(path, IMAGES, values, report, None, run_model.weights(path), metrics)
+    raise ArgumentError(
+        name,
+        path,
+        'must be a run of a language model or of train_gan; it has neither '
+        f'{saved_models.IN_RUN}/ nor {gan_models.IN_RUN}/',
+    )
+
+
+def _gan_config(name: str, path: pathlib.Path, values: Mapping[str, Any]) -> GanConfig:
+    try:
+        return GanConfig.from_dict(dict(values))
+    except ValueError as error:
+        reason = f'has no configuration of train_gan ({shown(error)})'
+        raise ArgumentError(name, path, reason) from None
