@@ -95,7 +95,7 @@ def main() -> None:
         for name, needed, value in needs:
             if flags.FLAGS[name].present and value is None:
                 raise ArgumentError(name, flags.FLAGS[name].value, f'needs {needed}')
-    vary = command_line.required(_SWEEP.read(), 'vary')
+    vary = str(_SWEEP.read().vary)
     values = _values(base, vary)
     with command_line.refusing_bad_values():
         made = [NamedMechanism.parse(name, 'mechanisms') for name in names]

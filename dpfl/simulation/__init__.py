@@ -19,5 +19,6 @@ FOR_ROOMS = (
     'training.privacy_config',
     'training.recorded_settings',
     'training.round_config',
+    'training.run_model',
     'training.suggestion',
 )

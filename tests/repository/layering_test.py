@@ -219,8 +219,8 @@ def test_public_functions_are_annotated():
     assert missing == {}
 
 
-# Settings that are read as `getattr(settings, f'sweep_{name}')`.
-_READ_BY_PREFIX = ('sweep_', 'tree_')
+# Settings that are read as `getattr(settings, f'sweep_{name}')`, or as a mechanism's parameters.
+_READ_BY_PREFIX = ('sweep_', 'tree_', 'blt_')
 
 
 def _unread(trees):
