@@ -141,7 +141,7 @@ def test_a_part_that_adds_to_the_sensitivity_of_a_run_is_refused_by_samplings(mo
 
 
 def test_facts_are_put_changed_and_dropped_by_key():
-    assert doctest.testmod(part).failed == 0
+    assert doctest.testmod(part, extraglobs={'accounting': accounting}).failed == 0
     found = part.Facts()
     found.put('assumption', 'own', 'Last.')
     found.put('assumption', 'noise@1', 'Second.')

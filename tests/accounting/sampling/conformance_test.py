@@ -63,8 +63,8 @@ _REFUSED = [
     (_GROUPED, dict(mechanism=mechanisms.BinaryTree(7)), 'mechanism=tree: cannot be a tree with'),
     (
         _BINS,
-        dict(mechanism=mechanisms.Blt(7, [0.9, 0.8], [1e9, -1e9])),
-        'mechanism=blt: must have parameters whose digits do not cancel with',
+        dict(mechanism=mechanisms.BandedInverse(7, [1.0, 1e9, 1e18])),
+        'mechanism=banded_inverse: must have parameters whose digits do not cancel with',
     ),
     (_PLAIN, dict(mechanism=mechanisms.BinaryTree(7)), 'must be none, or cyclic_poisson, with co'),
     (_GROUPED, dict(groups=None), 'groups: must be given with'),
