@@ -331,6 +331,7 @@ class TaskConfig(Settings):
             name = 'select_examples' if self.selection.select_examples else 'select_clients'
             given = getattr(self.selection, name)
             raise ArgumentError(name, given, f'must not be given for task={self.task}')
+        self.selection.require_possible({'length': self.text.sentence_length})
 
     def open(
         self,

@@ -107,6 +107,28 @@ class SelectionConfig(Settings):
             raise ArgumentError(
                 'selection_model', self.selection_model, 'needs a criterion of loss or accuracy'
             )
+        self.require_possible({'oov_rate': 1.0, 'accuracy': 1.0})
+
+    def require_possible(self, most: Mapping[str, float]) -> None:
+        """Refuses criteria that no value of their measure meets, such as oov_rate>1.
+
+        Args:
+          most: largest value of each measure that has one. None is below 0.
+        """
+        for name in ('select_examples', 'select_clients'):
+            criteria = self._criteria(name, _CLIENT_MEASURES)
+            for measure in dict.fromkeys(criterion.measure for criterion in criteria):
+                low, is_above = 0.0, False
+                high, is_reached = most.get(measure, math.inf), True
+                for each in criteria:
+                    if each.measure == measure and '>' in each.relation:
+                        low, is_above = max((low, is_above), (each.bound, each.relation == '>'))
+                    elif each.measure == measure:
+                        high, is_reached = min(
+                            (high, is_reached), (each.bound, each.relation == '<=')
+                        )
+                if low > high or low == high and (is_above or not is_reached):
+                    raise self._refused(name, f'selects nothing: no {measure} meets it')
 
     def remarks(self) -> tuple[str, ...]:
         """What the report says about the selection, in sentences."""

@@ -227,23 +227,12 @@ _REFUSED = {
         ('--only=005', ': must be the beginning of a row id, such as 000'),
     ],
     ('simulate_population', _SMALL_POPULATION): [
-        ('--vary=timer_hours', '--values: must be given with --vary'),
-        ('--vary=population --values=1e6', ': must be comma-separated int'),
-        ('--vary=timer_hours --values=1 --output=a.npz', '--output: cannot be combined'),
         ('--output=absent/log.npz', ': must be in a directory'),
         ('--output={run}', ': must not be a directory'),
-        ('--plot=log.xyz', ': must end in one of'),
-        ('--mechanism=magic', ': must be a file or one of gaussian, tree, '),
         ('--output=log.csv', '--output=log.csv: must end in .npz'),
-        ('--mechanism=tree --noise_multiplier=0', '--noise_multiplier=0.0: must be'),
-        ('--log={log}', 'cannot be combined with --log'),
-        ('--values=24', ': needs vary'),
     ],
     ('simulate_population', ''): [
         ('--population=60 --clients_per_round=50', '--rounds: must be given'),
-        ('--log={damaged}', '--log={damaged}: is not a participation log'),
-        ('--log={empty}', 'empty.npz: must hold at least one client'),
-        ('--log={log} --seed=1', '--seed: cannot be combined with --log'),
     ],
     ('studies.attack_membership', ''): [
         ('', '--run_dir: must be given'),
