@@ -75,9 +75,9 @@ def test_two_reports_are_compared(files):
     values, same = (forked_binaries.printed('report_privacy', *flags) for flags in spelled)
     assert values == same and values['reports'] == list(map(str, names))
     assert values['more_private'] == 'second'
-    assert values['mu'] == {'first': pytest.approx(0.2), 'second': pytest.approx(0.1)}
+    assert values['parameters'] == {'noise_multiplier': {'first': 15.0, 'second': 30.0}}
     page = _run('--format=text', *spelled[0]).stdout
-    assert 'The second is more private' in page and f'First: {names[0]}' in page
+    assert 'The second is more private' in page and f'First, {names[0]}: ' in page
     # A run is compared by its directory.
     values = forked_binaries.printed('report_privacy', '--compare', files['run'], names[0])
     assert values['parameters']['mechanism']['first'] == 'blt'
@@ -88,9 +88,8 @@ def test_what_the_comparison_leaves_out_is_said(files, tmp_path):
     joint = _written(tmp_path / 'joint.json', less, f'--compose_with={files["more"]}')
     chosen = _written(tmp_path / 'chosen.json', less, '--selected_from=geometric:3')
     values = forked_binaries.printed('report_privacy', '--compare', joint, chosen)
-    assert values['more_private'] == 'first'
-    mean = 'geometric distribution with mean 3'
-    assert values['selection'] == {'first': None, 'second': mean}
+    assert values['more_private'] == 'not_comparable'
+    assert 'best of a random number of such runs' in values['statements']['second']
     assert any('first also states a joint guarantee' in note for note in values['notes'])
 
 
