@@ -1,6 +1,6 @@
 """Ends a run at every system call that changes a file, and continues what each leaves on the disk.
 
-One undisturbed run, with two draws before it, is observed (`system_calls.Child`). From its calls
+One undisturbed run, with a draw before it, is observed (`system_calls.Child`). From its calls
 follow the directories that an end at that moment would have left:
 
 - killed: all that was done before the call;

@@ -104,7 +104,7 @@ class _Kind:
             {what: each.result for what, each in found.state.drawn.items()}
             for found in (own, other)
         ]
-        names += ['draws'] * (drawn[0] != drawn[1] or len(drawn[0]) != 2)
+        names += ['draws'] * (drawn[0] != drawn[1] or len(drawn[0]) != 1)
         return names + ['chain'] * (self.noise_seed is None and own.chain != other.chain)
 
 
@@ -130,7 +130,7 @@ def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> 
             chains.append(found.chain)
             drawn = sum(each.result is not None for each in found.state.drawn.values())
             kills.append(
-                f'after {drawn} draws' * (drawn < 2) or f'after {found.state.begun} rounds'
+                f'after {drawn} draws' * (drawn < 1) or f'after {found.state.begun} rounds'
             )
     _Child(path, kind).finish()
     after = archive.read_journal(path).chain
