@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import fft, signal
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import toeplitz
@@ -15,6 +16,16 @@ def test_coefficients_that_rise_by_rounding_alone_are_monotone_if_that_is_known(
     rising, schema = np.array([1.0, 0.5, np.nextafter(0.5, 1)]), Participation(3, 1)
     assert not toeplitz.is_monotone(rising)
     assert toeplitz.sensitivity(rising, schema, known_monotone=True).is_exact
+
+
+@pytest.mark.parametrize('terms, bands', [(5, 1), (7, 7), (1000, 3), (700, 200), (1030, 1025)])
+def test_series_are_divided_by_many_coefficients_as_by_the_recursion(terms, bands, monkeypatch):
+    rng = np.random.default_rng(terms)
+    series, coefficients = rng.normal(size=terms), toeplitz.square_root_coefficients(bands)
+    coefficients *= rng.uniform(0.5, 1, bands)
+    exact = signal.lfilter([1.0], coefficients, series)
+    monkeypatch.setattr(toeplitz, '_MANY_COEFFICIENTS', 0)
+    np.testing.assert_allclose(toeplitz.divided(series, coefficients), exact, atol=1e-12)
 
 
 def _by_the_largest_of_rows(matrix, schema):
@@ -73,3 +84,14 @@ def test_square_roots_and_powers_of_the_prefix_sums():
         np.testing.assert_allclose(power, np.tril(np.ones((9, 9))), atol=1e-13)
     identity = mechanisms.BandedInverse.fractional_power(4, 3, 0)
     np.testing.assert_array_equal(identity.strategy_matrix(), np.eye(4))
+
+
+def test_the_transforms_of_a_division_grow_with_its_terms(monkeypatch):
+    work, usual = [], fft.rfft
+    monkeypatch.setattr(fft, 'rfft', lambda x, n: (work.append(n), usual(x, n))[1])
+    sums = []
+    for terms in (12_000, 48_000):
+        work.clear()
+        toeplitz.divided(np.ones(terms), toeplitz.square_root_coefficients(terms // 6))
+        sums.append(sum(work))
+    assert sums[1] < 5 * sums[0]

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import blt
+from dpfl.mechanisms import blt, kernels
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
+from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
 from dpfl.participation import ParticipationLog
@@ -37,8 +38,9 @@ def of_log(mechanism: Mechanism, log: ParticipationLog) -> Sensitivity:
     the signs of its updates can be chosen so that all of its pairs add up. Otherwise it is an
     upper bound.
 
-    Trees and BLTs take time and memory linear in rounds and listings. For other matrices the Gram
-    matrix of n rounds takes O(n^2) time, in blocks of rows.
+    Trees, BLTs and banded matrices take time and memory linear in rounds
+    and listings. For other matrices, and where a banded one has many pairs within its bands, the
+    Gram matrix of n rounds takes O(n^2) time, in blocks of rows.
 
     Args:
       mechanism: the mechanism of the run, with at least the rounds of the log.
@@ -79,13 +81,18 @@ def _add_sums(sums: np.ndarray, mechanism: Mechanism, listings: ClientRounds, ro
       listings: clients as indices of `sums`, and their rounds.
       rounds: number of rounds.
     """
-    forest = Forest((0,) * rounds) if mechanism.is_independent else mechanism.forest()
+    forest = mechanism.forest()
     if forest is not None:
         _add_nodes(sums, forest, listings)
         return True
     if isinstance(mechanism, Blt):
         _add_states(sums, mechanism, listings)
         return True
+    bands = _bands(mechanism)
+    if bands is not None and _has_few_pairs(listings, bands.shape[1], rounds):
+        return _add_bands(sums, bands, listings, rounds)
+    if isinstance(mechanism, Restarted):
+        return _add_segments(sums, mechanism, listings)
     return _add_grams(sums, mechanism, listings, rounds)
 
 
@@ -166,6 +173,80 @@ def _add_states(sums: np.ndarray, mechanism: Blt, listings: ClientRounds) -> Non
             totals[:size] += (2 * repeats - 1) * squared_norms[now] + 2 * pairs
             last = now
         sums[listings.clients[part]] += totals
+
+
+def _bands(mechanism: Mechanism) -> np.ndarray | None:
+    """Entries C[t, t - j], [rounds or 1, b], if C has few bands."""
+    if mechanism.is_independent:
+        return np.ones((1, 1))
+    if mechanism.strategy_bands is None or 4 * mechanism.strategy_bands > mechanism.rounds:
+        return None
+    kernel = mechanism.kernel()
+    return kernel.bands if isinstance(kernel, kernels.BandedSolve) else None
+
+
+def _has_few_pairs(listings: ClientRounds, bands: int, rounds: int) -> bool:
+    """Whether looking up the pairs within the bands costs less than multiplying by G."""
+    client = np.repeat(np.arange(listings.clients.size), listings.counts)
+    place = client * (rounds + bands) + listings.rounds
+    pairs = np.searchsorted(place, place + bands) - np.arange(place.size)
+    return bool(100 * pairs.sum() < listings.clients.size * float(rounds) ** 2)
+
+
+def _add_bands(sums: np.ndarray, bands: np.ndarray, listings: ClientRounds, rounds: int) -> bool:
+    """`_add_sums` of the pairs within the bands: each listing with the next, the one after, .."""
+    client, listed = np.repeat(listings.clients, listings.counts), listings.rounds
+    # Row d holds G[i, i + d], computed when a pair has this distance.
+    gram = np.zeros((bands.shape[1], rounds))
+    known = np.zeros(bands.shape[1], bool)
+    positive = True
+    for ahead in range(client.size):
+        size = client.size - ahead
+        lag = listed[ahead:] - listed[:size]
+        near = np.flatnonzero((client[ahead:] == client[:size]) & (lag < bands.shape[1]))
+        if not near.size:
+            break
+        lag = lag[near]
+        present = np.bincount(lag, minlength=known.size) > 0
+        for new in np.flatnonzero(present & ~known).tolist():
+            gram[new, : rounds - new] = _gram_diagonal(bands, new, rounds)
+            known[new] = True
+        entries = gram[lag, listed[near]]
+        positive = positive and bool((entries >= 0).all())
+        weights = (2 if ahead else 1) * np.abs(entries)
+        sums += np.bincount(client[near], weights, minlength=sums.size)
+    return positive
+
+
+def _gram_diagonal(bands: np.ndarray, lag: int, rounds: int) -> np.ndarray:
+    """G[i, i + lag] of a banded C, float64 [rounds - lag]."""
+    if bands.shape[0] == 1:  # Toeplitz: all columns are the same, until the last row cuts them.
+        sums = np.cumsum(bands[0, lag:] * bands[0, : bands.shape[1] - lag])
+        left = np.arange(rounds - 1, lag - 1, -1)  # Rows below the diagonal of C, by column.
+        return sums[np.minimum(left, bands.shape[1] - 1) - lag]
+    diagonal = np.zeros(rounds - lag)
+    for j in range(lag, min(bands.shape[1], rounds)):
+        diagonal[: rounds - j] += bands[j:, j] * bands[j:, j - lag]
+    return diagonal
+
+
+def _add_segments(sums: np.ndarray, mechanism: Restarted, listings: ClientRounds) -> bool:
+    """`_add_sums` of each segment: participations in different ones do not interact."""
+    firsts = np.array([0, *mechanism.starts])
+    client = np.repeat(listings.clients, listings.counts)
+    segment = np.searchsorted(firsts, listings.rounds, side='right') - 1
+    order = np.argsort(segment, kind='stable')
+    edges = np.searchsorted(segment[order], np.arange(firsts.size + 1))
+    positive = True
+    for index, part in enumerate(mechanism.segments()):
+        inside = order[edges[index] : edges[index + 1]]
+        clients, starts = np.unique(client[inside], return_index=True)
+        within = ClientRounds(
+            clients, np.append(starts, inside.size), listings.rounds[inside] - firsts[index]
+        )
+        if clients.size:
+            positive = _add_sums(sums, part, within, part.rounds) and positive
+    return positive
 
 
 def _add_grams(sums: np.ndarray, mechanism: Mechanism, listings: ClientRounds, rounds: int) -> bool:
@@ -252,6 +333,11 @@ def _toeplitz_blocks(coefficients: np.ndarray, step: int) -> Iterator[tuple[int,
 def _columns(mechanism: Mechanism, rounds: int, pattern: np.ndarray) -> np.ndarray:
     """Columns of what is released in the rounds of the pattern, float64 [any, k]."""
     lag = np.arange(rounds)[:, None] - pattern
+    bands = _bands(mechanism)
+    if bands is not None:
+        row = np.arange(len(bands))[:, None]  # A Toeplitz matrix has one row of entries.
+        inside = (lag >= 0) & (lag < bands.shape[1])
+        return np.where(inside, bands[row, np.where(inside, lag, 0)], 0.0)
     coefficients = mechanism.toeplitz_column(rounds)
     if coefficients is None:
         return mechanism.released_until(rounds)[:, pattern]

@@ -104,21 +104,23 @@ def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[
 
     Raises:
       ArgumentError: if there is not one of each column; it names the column's argument.
-      ValueError: if there is no header, or a line cannot be read. A quote that is never closed
-        takes the texts of other clients, so nothing after it is used.
+      ValueError: if there is no header, or a record that is no CSV is more than one line, or may
+        be. A quote that is never closed takes the texts of other clients: nothing after it is used.
     """
     csv.field_size_limit(MAX_BYTES)
-    size = 0  # Of the lines of the current record.
+    number = size = 0  # Lines that were read, and the bytes of those of the current record.
+    may_be_open = False  # Whether a quote may be open at the end of the last line.
 
-    def lines() -> Iterator[str]:
-        nonlocal size
-        for line in _lines(file):
-            size += len(line)
-            if size > MAX_BYTES:
-                raise MalformedError('record is too long')
-            yield _decoded(line)
+    def checked(line: bytes) -> str:
+        nonlocal number, size, may_be_open
+        number, size = number + 1, size + len(line)
+        may_be_open = size > MAX_BYTES or line.count(b'"') % 2 == 1
+        if size > MAX_BYTES:
+            raise MalformedError('record is too long')
+        return _decoded(line)
 
-    reader = csv.reader(lines(), strict=True)
+    lines = map(checked, _lines(file))  # Goes on after an error, as no generator does.
+    reader = csv.reader(lines, strict=True)
     try:
         header = next(reader, [])
     except (csv.Error, MalformedError):
@@ -126,21 +128,24 @@ def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[
     _check_columns(header, client_column, text_column, are_shown=False)
     client, text = header.index(client_column), header.index(text_column)
     while True:
-        first, size = reader.line_num + 1, 0
+        first, size = number + 1, 0
         try:
             row = next(reader, None)
-            if row is not None and len(row) != len(header) and reader.line_num > first:
+            if row and len(row) != len(header):
                 raise MalformedError('number of fields differs from the header')
         except (csv.Error, MalformedError) as error:
-            reason = error if isinstance(error, MalformedError) else 'not CSV'
-            raise ValueError(f'line {first} cannot be read: {reason}; is a quote open?') from None
+            reason = str(error) if isinstance(error, MalformedError) else 'not CSV'
+            if number > first or may_be_open:
+                message = f'line {first} cannot be read: {reason}; is a quote open?'
+                raise ValueError(message) from None
+            yield BadRecord(first, reason)
+            reader = csv.reader(lines, strict=True)
+            continue
         if row is None:
             return
         if not row:
             continue
         try:
-            if len(row) != len(header):
-                raise MalformedError('number of fields differs from the header')
             yield Record(first, _client_key(row[client]), row[text])
         except MalformedError as error:
             yield BadRecord(first, str(error))

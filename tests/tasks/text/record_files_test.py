@@ -70,6 +70,8 @@ _FIELDS = 'number of fields differs from the header'
         (_CSV, b'a,b,c', _FIELDS),
         (_CSV, b',x', 'no client id'),
         (_CSV, b',"x\nc,of nobody"', 'no client id'),
+        (_CSV, b'"a"b,x', 'not CSV'),
+        (_CSV, b'a,\xff', 'not UTF-8'),
     ],
     ids=lambda value: getattr(value, '__name__', str(value)[:30]),
 )
@@ -101,12 +103,13 @@ _ROWS = b''.join(b'c%d,text %d\n' % (i, i) for i in range(50))
 @pytest.mark.parametrize(
     'lines, reason',
     [
-        (b'"a"b,x\n', 'not CSV'),
         # A quote further down closes it, as if it had been one field.
         (b'a,"open\n' + _ROWS, 'not CSV'),
         (b'a,"open\n' + _ROWS + b'"d",y\n', 'not CSV'),
         (b'a,"x\nb",y\n' + _ROWS, 'number of fields differs'),
-        (b'a,\xff\n' + _ROWS, 'not UTF-8'),
+        # The rest of the field would be a record of client c0.
+        (b'a,"\xff\n' + _ROWS + b'"\n', 'not UTF-8'),
+        (b'a,"x\n\xff"\n' + _ROWS, 'not UTF-8'),
         (b'x' * 2_000 + b'\n' + _ROWS, 'record is too long'),
         (b'"x\n",' * 400 + _ROWS, 'record is too long'),
     ],
