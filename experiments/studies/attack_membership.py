@@ -16,14 +16,6 @@ can be the reason. Secrets that were planted in the text of members are left out
 Without amplification by sampling, members are the clients that took part: the guarantee is one for
 each of them. With it the guarantee holds on average over the cohorts, so members are drawn from all
 training clients, whether they took part or not.
-
-A score is larger for clients that more probably took part, such as minus the client's loss. A test
-calls a client a member if its score is at least a threshold. Its true positive rate is the share of
-members it finds, its false positive rate the share of other clients that it calls members.
-
-Thresholds are chosen on one half of the clients, and rates are measured on the other half, so that
-their intervals by Clopper and Pearson are valid for scores that are independent from client to
-client. Scores under one model are not exactly so; the intervals do not cover that.
 """
 
 import dataclasses
@@ -31,23 +23,23 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
 
-from dpfl import _random, _validate
+from dpfl import _json, _random
 from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.errors import ArgumentError, renaming
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import execution
 from dpfl.tasks.config import TEXT_TASKS
 from dpfl.tasks.federated_task import FederatedTask
-from experiments.studies.shared import finished_run
+from experiments.studies.shared import finished_run, scores
 from experiments.studies.shared.finished_run import FinishedRun
 
 if TYPE_CHECKING:
@@ -84,10 +76,6 @@ class MembershipConfig(Settings):
 _RUN = SettingsFlags(output_flags.RunDirConfig)
 _CONFIG = SettingsFlags(MembershipConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
-# False positive rates at which attacks are compared ([Carlini22]).
-RATES = (0.001, 0.01, 0.1)
-# Least standard deviation of losses, so that equal ones do not divide by zero.
-_LEAST_DEVIATION = 1e-6
 _EXCEEDS = 1
 _BATCH_SIZE = 256
 
@@ -96,7 +84,7 @@ def main() -> None:
     """Checks the flags, attacks the run, and prints what was found."""
     config = _CONFIG.read()
     directory = command_line.required(_RUN.read(), 'run_dir')
-    with command_line.refusing_bad_values(path='run_dir'):
+    with command_line.refusing_bad_values():
         result = attack(finished_run.open_run(directory), config)
     if _FORMAT.read().format == 'json':
         print(json.dumps(result.to_dict(), allow_nan=False))
@@ -131,85 +119,6 @@ def _text(values: dict[str, Any]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rate:
-    """A share of clients, with the ends of its interval by Clopper and Pearson."""
-
-    value: float
-    lower: float
-    upper: float
-
-    @classmethod
-    def of(cls, hits: int, count: int, confidence: float) -> 'Rate':
-        """The share `hits / count`, with an interval of this confidence."""
-        interval = stats.binomtest(hits, count).proportion_ci(confidence, method='exact')
-        return cls(hits / count, float(interval.low), float(interval.high))
-
-
-@dataclasses.dataclass(frozen=True)
-class Test:
-    """A test at a threshold.
-
-    Attributes:
-      target: false positive rate for which the threshold was chosen; None for the threshold with
-        the largest advantage.
-      threshold: the least score of clients that are called members.
-      true_positives, false_positives: rates on the clients that did not choose the threshold.
-      allowed: largest true positive rate that the guarantee allows at the upper end of the false
-        positive rate; None without a guarantee.
-    """
-
-    target: float | None
-    threshold: float
-    true_positives: Rate
-    false_positives: Rate
-    allowed: float | None = None
-
-    @property
-    def exceeds(self) -> bool:
-        """Whether the test is better than the guarantee allows, beyond the intervals."""
-        return self.allowed is not None and self.true_positives.lower > self.allowed
-
-    @property
-    def advantage(self) -> Rate:
-        """True less false positive rate, with the ends that their intervals give."""
-        true, false = self.true_positives, self.false_positives
-        return Rate(true.value - false.value, true.lower - false.upper, true.upper - false.lower)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {
-            'target_fpr': self.target,
-            'threshold': self.threshold if math.isfinite(self.threshold) else None,
-            'tpr': dataclasses.asdict(self.true_positives),
-            'fpr': dataclasses.asdict(self.false_positives),
-            'advantage': dataclasses.asdict(self.advantage),
-            'allowed_tpr': self.allowed,
-            'exceeds': self.exceeds,
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """How well scores tell members from others.
-
-    Attributes:
-      auc: probability that a member has a larger score than another client, ties as one half.
-      p_value: of the hypothesis that all clients have the same distribution, against larger scores
-        of members (Mann and Whitney; exact for few clients without ties).
-      tests: tests for false positive rates, and last that with the largest advantage.
-    """
-
-    auc: float
-    p_value: float
-    tests: tuple[Test, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        *tests, best = (test.to_dict() for test in self.tests)
-        return {'auc': self.auc, 'p_value': self.p_value, 'tests': tests, 'best': best}
-
-
-@dataclasses.dataclass(frozen=True)
 class Attacked:
     """Results of the attacks on the clients of a run.
 
@@ -228,7 +137,7 @@ class Attacked:
     epsilon: float
     delta: float
     alike: dict[str, float]
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, scores.Outcome]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; an infinite epsilon is None."""
@@ -236,7 +145,7 @@ class Attacked:
             'members': self.members,
             'others': self.others,
             'members_are': self.members_are,
-            'epsilon': None if math.isinf(self.epsilon) else self.epsilon,
+            'epsilon': _json.finite(self.epsilon),
             'delta': self.delta,
             'alike': self.alike,
             'attacks': {name: outcome.to_dict() for name, outcome in self.outcomes.items()},
@@ -252,11 +161,8 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
       DataError: if the data cannot be read.
       StorageError: if a file of a run cannot be read.
     """
-    from dpfl.tasks.text.models import saved_models
-
     if run.task.task not in TEXT_TASKS:
         raise ArgumentError('run_dir', run.directory, 'must be a run on text')
-    model = saved_models.load(run.directory)
     task, population = open_task(run)
     is_amplified = run.report.plan.sampling is not None
     rng = _random.generator('membership.in', config.attack_seed)
@@ -269,29 +175,34 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
         if clients.count < 4:
             raise ArgumentError(name, clients.count, 'must be at least 4 clients with text')
 
-    def losses(path: str | None) -> tuple[np.ndarray, np.ndarray]:
-        of = model if path is None else _reference(path, model)
-        return inside.mean_losses(of), outside.mean_losses(of)
+    def losses(model: 'saved_models.LanguageModel') -> tuple[np.ndarray, np.ndarray]:
+        if model.vocabulary != run.model.vocabulary:
+            name, value = 'reference_model', config.reference_model
+            raise ArgumentError(name, value, 'must have the vocabulary of the run')
+        return inside.mean_losses(model), outside.mean_losses(model)
 
-    own_in, own_out = losses(None)
-    scores = {'loss': (-own_in, -own_out)}
+    own_in, own_out = losses(run.model)
+    pairs = {'loss': (-own_in, -own_out)}
     alike = {'tokens': _alike(inside.tokens, outside.tokens)}
     if config.reference_model is not None:
-        first_in, first_out = losses(config.reference_model)
+        from dpfl.tasks.text.models import saved_models
+
+        with renaming(path='reference_model'):
+            first_in, first_out = losses(saved_models.load(config.reference_model))
         alike['reference_model'] = _alike(first_in, first_out)
-        scores['reference_model'] = (first_in - own_in, first_out - own_out)
+        pairs['reference_model'] = (first_in - own_in, first_out - own_out)
     if config.reference_runs:
         runs = [_reference_run(path, run) for path in config.reference_runs]
-        others_in, others_out = zip(*(losses(str(one.directory)) for one in runs), strict=True)
+        others_in, others_out = zip(*(losses(one.model) for one in runs), strict=True)
         took_part = np.array([one.participations(chosen) > 0 for one in runs])
         nobody = np.zeros((len(runs), outside.count), bool)
-        of_in = against_references(own_in, np.array(others_in), took_part)
-        of_out = against_references(own_out, np.array(others_out), nobody)
-        scores['reference_runs'] = of_in[~np.isnan(of_in)], of_out
+        of_in = scores.against_references(own_in, np.array(others_in), took_part)
+        of_out = scores.against_references(own_out, np.array(others_out), nobody)
+        pairs['reference_runs'] = of_in[~np.isnan(of_in)], of_out
     evaluated = functools.partial(
-        evaluate,
+        scores.evaluate,
         allowed=None if math.isinf(run.epsilon) else functools.partial(_allowed, run),
-        confidence=1 - (1 - config.confidence) / len(scores),
+        confidence=1 - (1 - config.confidence) / len(pairs),
         seed=config.attack_seed,
     )
     return Attacked(
@@ -301,7 +212,7 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
         epsilon=run.epsilon,
         delta=run.delta,
         alike=alike,
-        outcomes={name: evaluated(*pair) for name, pair in scores.items()},
+        outcomes={name: evaluated(*pair) for name, pair in pairs.items()},
     )
 
 
@@ -325,22 +236,15 @@ def _allowed(run: FinishedRun, rate: float) -> float:
     return run.report.tradeoff_at((rate,)).points[0][1]
 
 
-def _reference(path: str, model: 'saved_models.LanguageModel') -> 'saved_models.LanguageModel':
-    from dpfl.tasks.text.models import saved_models
-
-    reference = saved_models.load(path)
-    if reference.vocabulary != model.vocabulary:
-        raise ArgumentError('reference_model', path, 'must have the vocabulary of the run')
-    return reference
-
-
 def _reference_run(path: str, run: FinishedRun) -> FinishedRun:
     """A run on the same data, whose clients have the same ids."""
-    reference = finished_run.open_run(path)
+    with renaming(run_dir='reference_runs'):
+        reference = finished_run.open_run(path)
+        seed = reference.config.seed
     same, other = run.task, reference.task
     is_synthetic = same.task == 'synthetic_text'
     if (same.task, same.data, same.text) != (other.task, other.data, other.text) or (
-        is_synthetic and run.config.seed != reference.config.seed
+        is_synthetic and run.config.seed != seed
     ):
         raise ArgumentError('reference_runs', path, 'must be runs on the same data')
     return reference
@@ -409,108 +313,6 @@ class ClientRows:
 
         totals, _ = saved_models.of_model(model)(self.x, self.y)
         return np.bincount(self.owners, totals, self.count) / self.tokens
-
-
-def threshold(others: np.ndarray, rate: float) -> float:
-    """Least threshold that at most this share of the scores reaches; infinity if none does."""
-    reaching = int(math.floor(rate * others.size + 1e-9))
-    descending = np.sort(others)[::-1]
-    if reaching >= others.size:
-        return float(-math.inf)
-    # The next larger number keeps those that equal the first score that must not reach it out.
-    return float(np.nextafter(descending[reaching], math.inf))
-
-
-def best_threshold(members: np.ndarray, others: np.ndarray) -> float:
-    """Threshold with the largest difference of true and false positive rate."""
-    candidates = np.unique(np.concatenate([members, others]))
-    true = 1 - np.searchsorted(np.sort(members), candidates) / members.size
-    false = 1 - np.searchsorted(np.sort(others), candidates) / others.size
-    return float(candidates[np.argmax(true - false)])
-
-
-def evaluate(
-    members: np.ndarray,
-    others: np.ndarray,
-    *,
-    rates: Sequence[float] = RATES,
-    allowed: Callable[[float], float] | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Outcome:
-    """Measures how well scores tell members from others.
-
-    Args:
-      members, others: scores of clients, at least two each; finite.
-      rates: false positive rates for which thresholds are chosen.
-      allowed: maps a false positive rate in (0, 1) to the largest true positive rate that a
-        guarantee allows; None without a guarantee.
-      confidence: of the intervals. All intervals of the outcome, two for each test, hold at the
-        same time with this confidence (Bonferroni).
-      seed: of the halves.
-
-    Raises:
-      ArgumentError: if there are too few scores, or one is not finite.
-    """
-    for name, values in (('members', members), ('others', others)):
-        if values.ndim != 1 or values.size < 2 or not np.isfinite(values).all():
-            raise ArgumentError(name, NOT_SHOWN, 'must be at least two finite scores')
-    _validate.number('confidence', confidence, above=0, below=1)
-    of_one = 1 - (1 - confidence) / (2 * (len(rates) + 1))
-    (chosen_in, tested_in), (chosen_out, tested_out) = (
-        _halves(values, seed, i) for i, values in enumerate((members, others))
-    )
-    thresholds: list[tuple[float | None, float]] = [
-        (rate, threshold(chosen_out, rate)) for rate in rates
-    ]
-    thresholds.append((None, best_threshold(chosen_in, chosen_out)))
-    tests = []
-    for target, least in thresholds:
-        true, false = (
-            Rate.of(int(np.count_nonzero(values >= least)), values.size, of_one)
-            for values in (tested_in, tested_out)
-        )
-        most = None
-        if allowed is not None:
-            most = allowed(false.upper) if false.upper < 1 else 1.0
-        tests.append(Test(target, least, true, false, most))
-    ordered = stats.mannwhitneyu(members, others, alternative='greater')
-    auc = float(ordered.statistic) / members.size / others.size
-    return Outcome(auc, float(ordered.pvalue), tuple(tests))
-
-
-def against_references(
-    losses: np.ndarray, reference: np.ndarray, took_part: np.ndarray
-) -> np.ndarray:
-    """Scores of clients by their losses under reference models that they did not train.
-
-    The losses of a client under such models are taken as normal, with a mean of its own and one
-    standard deviation for all clients; the score is by how many of these its loss is below the mean
-    (the offline attack of [Carlini22]). Held-out clients train no model, so there is
-    nothing to compare their losses with as members.
-
-    Args:
-      losses: of each client under the model, [clients].
-      reference: of each client under each reference model, [models, clients].
-      took_part: whether a client trained a reference model, bool [models, clients].
-
-    Returns:
-      Scores, NaN for clients that trained all reference models, [clients].
-    """
-    known = (~took_part).sum(axis=0)
-    without = np.where(took_part, np.nan, reference)
-    means = np.full(losses.shape, np.nan)
-    np.divide(np.nansum(without, axis=0), known, out=means, where=known > 0)
-    # One model alone says nothing of the deviation, which then only scales all scores.
-    freedom = int(np.maximum(known - 1, 0).sum())
-    squares = float(np.nansum((without - means) ** 2))
-    deviation = math.sqrt(squares / freedom) if freedom else 1.0
-    return (means - losses) / max(deviation, _LEAST_DEVIATION)
-
-
-def _halves(values: np.ndarray, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-    order = _random.generator('membership.half', seed, number).permutation(values.size)
-    return values[order[: values.size // 2]], values[order[values.size // 2 :]]
 
 
 if __name__ == '__main__':

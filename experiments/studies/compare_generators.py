@@ -20,7 +20,7 @@ import html
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
@@ -34,10 +34,9 @@ from dpfl.debugging.text import traits as text_traits
 from dpfl.mechanisms import rounding
 from dpfl.reporting import html_parts
 from dpfl.reporting.html_parts import Cell
-from experiments.studies.shared import files
-
-if TYPE_CHECKING:
-    from experiments.studies.shared.generators import Generator, Side
+from experiments.studies.shared import files, finished_run, generators
+from experiments.studies.shared.finished_run import FinishedRun
+from experiments.studies.shared.generators import Side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,8 +92,6 @@ def main() -> None:
     for name in ('a', 'b'):
         command_line.required(config, name)
     with command_line.refusing_bad_values():
-        from experiments.studies.shared import generators
-
         sides = generators.open_side('a', config.a), generators.open_side('b', config.b)
         comparison = compare(sides, config)
     values = json.dumps(comparison.to_dict(), allow_nan=False)
@@ -129,7 +126,7 @@ class Comparison:
       guarantees: guarantees of the runs together, from `generators.guarantees`.
     """
 
-    sides: 'tuple[Side, Side]'
+    sides: tuple[Side, Side]
     kinds: Mapping[str, Kind]
     guarantees: list[dict[str, Any]]
 
@@ -159,7 +156,7 @@ class Comparison:
             clear.append(f'how often they write {", ".join(words)}')
         if clear:
             return f'Differs clearly: {"; ".join(clear)}.'
-        reasons = (each.unlearned for side in self.sides for each in side.values())
+        reasons = (generators.unlearned(each) for side in self.sides for each in side.values())
         if unlearned := dict.fromkeys(reason for reason in reasons if reason is not None):
             return f'Cannot tell: {"; ".join(unlearned)}.'
         return f'No clear difference in {sum(map(len, self.differences.values()))} traits.'
@@ -169,8 +166,8 @@ class Comparison:
         return {
             'verdict': self.verdict,
             'clear': [each.name for each in self.clear],
-            'a': [generator.to_dict() for generator in self.sides[0].values()],
-            'b': [generator.to_dict() for generator in self.sides[1].values()],
+            'a': [generators.to_dict(each) for each in self.sides[0].values()],
+            'b': [generators.to_dict(each) for each in self.sides[1].values()],
             'guarantees': self.guarantees,
             'traits': {
                 name: [each.to_dict() for each in compared]
@@ -219,7 +216,7 @@ def _in_words(difference: Difference) -> str:
     return f'{trait.meaning}, {first} in a and {second} in b'
 
 
-def compare(sides: 'tuple[Side, Side]', config: ComparisonConfig) -> Comparison:
+def compare(sides: tuple[Side, Side], config: ComparisonConfig) -> Comparison:
     """Compares two sides.
 
     Raises:
@@ -227,25 +224,23 @@ def compare(sides: 'tuple[Side, Side]', config: ComparisonConfig) -> Comparison:
       RunError: if a file cannot be read.
       DataError: if the data of the classifier cannot be read.
     """
-    from experiments.studies.shared import generators
-
     generators.check_pair(*sides)
     sample = {
-        generators.WORD: _sentences,
-        generators.CHAR: _unknown_words,
-        generators.IMAGES: _images,
+        finished_run.WORD: _sentences,
+        finished_run.CHAR: _unknown_words,
+        finished_run.IMAGES: _images,
     }
     kinds = {name: sample[name]((sides[0][name], sides[1][name]), config) for name in sides[0]}
     return Comparison(sides, kinds, generators.guarantees(sides))
 
 
-def _drawn(pair: 'tuple[Generator, Generator]', special: Any, length: int, config) -> list:
+def _drawn(pair: tuple[FinishedRun, FinishedRun], special: Any, length: int, config) -> list:
     """Token ids [samples, length] that each generator of a pair writes, with seeds of their own."""
     from dpfl.tasks.text.models import generation
 
     return [
         generation.sample(
-            generator.language_model.architecture,
+            generator.model.architecture,
             generator.weights,
             special,
             count=config.samples,
@@ -256,11 +251,11 @@ def _drawn(pair: 'tuple[Generator, Generator]', special: Any, length: int, confi
     ]
 
 
-def _sentences(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) -> Kind:
+def _sentences(pair: tuple[FinishedRun, FinishedRun], config: ComparisonConfig) -> Kind:
     from dpfl.tasks.text import tokenization
     from dpfl.tasks.text.models import generation
 
-    trained = max(generator.sentence_length for generator in pair)
+    trained = max(map(generators.sentence_length, pair))
     length = config.sentence_length or trained or 20
     words = pair[0].vocabulary
     tokens = _drawn(pair, generation.WORDS, length, config)
@@ -275,7 +270,7 @@ def _sentences(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) ->
     )
 
 
-def _unknown_words(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) -> Kind:
+def _unknown_words(pair: tuple[FinishedRun, FinishedRun], config: ComparisonConfig) -> Kind:
     from dpfl.tasks.text import tokenization
     from dpfl.tasks.text.models import generation
 
@@ -287,7 +282,7 @@ def _unknown_words(pair: 'tuple[Generator, Generator]', config: ComparisonConfig
     return Kind((text_traits.of_words(tokens[0]), text_traits.of_words(tokens[1])), shown)
 
 
-def _images(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) -> Kind:
+def _images(pair: tuple[FinishedRun, FinishedRun], config: ComparisonConfig) -> Kind:
     infer = _classifier(pair[0], config)
     draw = [generator.image_sampler() for generator in pair]
     # Sheets have the same inputs; the measures have other ones, so that samples are independent.
@@ -305,7 +300,7 @@ def _images(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) -> Ki
     )
 
 
-def _classifier(generator: 'Generator', config: ComparisonConfig) -> image_traits.Infer:
+def _classifier(generator: FinishedRun, config: ComparisonConfig) -> image_traits.Infer:
     """A classifier of images of held-out clients of the task of a generator."""
     from dpfl.tasks.config import ImageFaultConfig
     from dpfl.tasks.images import classifiers
@@ -326,10 +321,10 @@ def _classifier(generator: 'Generator', config: ComparisonConfig) -> image_trait
     return classifiers.of_weights('small', weights).infer
 
 
-def _sides(sides: 'tuple[Side, Side]') -> str:
+def _sides(sides: tuple[Side, Side]) -> str:
     """A column for each generator, so that the table fits on narrow screens."""
     named = [(name, each) for name, side in zip('ab', sides, strict=True) for each in side.values()]
-    values = [generator.to_dict() for _, generator in named]
+    values = [generators.to_dict(generator) for _, generator in named]
     shown = {
         'run': '{directory}',
         'task': '{task}',

@@ -11,71 +11,37 @@ The first draws images and writes label.html, a page on which a person labels th
 labels.csv. The second trains a classifier on these labels, another on as many public images, and
 one on both, and measures them on the images of held-out clients. With --rater=cnn a classifier
 labels in place of people, and both steps are one: a simulation. The output directory then has
-images.npz, label.html, labels.csv and labelled.json. The page loads nothing from elsewhere; a label
-is one of the 62 characters of `image_clients.CLASSES`.
+images.npz, label.html, labels.csv and labelled.json.
 """
 
-import base64
-import csv
 import dataclasses
-import html
-import io
 import json
 import math
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import _files, _npz, _progress, _random, accounting
+from dpfl import _progress, _random, accounting
 from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.differences import Mean
-from dpfl.errors import ArgumentError, renaming, shown
-from dpfl.reporting import html_parts, plain_text
+from dpfl.errors import ArgumentError, renaming
+from dpfl.reporting import plain_text
 from dpfl.tasks.config import IMAGE_MODELS, ImageFaultConfig
-from dpfl.tasks.images import image_clients
-from experiments.studies.shared import files
+from experiments.studies.shared import files, finished_run, labels
+from experiments.studies.shared.finished_run import FinishedRun
 
 if TYPE_CHECKING:
     from dpfl.tasks.images import classifiers
-    from experiments.studies.shared import generators
 
 # Pixels and labels.
 Examples = tuple[np.ndarray, np.ndarray]
 # Images of the smallest training that says anything.
 _FEWEST = 2
-IMAGES, SHEET, LABELS = 'images.npz', 'label.html', 'labels.csv'
-# An image that nobody can read.
-UNREADABLE = -1
-_HEADER = ('image', 'label')
-_CLASS_OF = {name: number for number, name in enumerate(image_clients.CLASSES)}
-_SIDE = image_clients.IMAGE_SIZE
-_STYLE = """
-main { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.5rem, 1fr)); gap: .6rem; }
-label { display: block; text-align: center; font-size: .8rem; }
-label img { width: 100%; image-rendering: pixelated; border: 1px solid var(--line); }
-input { width: 3rem; font-size: 1.1rem; text-align: center; }
-"""
-_SCRIPT = """
-const fields = [...document.querySelectorAll('input')];
-fields.forEach((field, at) => field.addEventListener('input', () => {
-  if (field.value && at + 1 < fields.length) fields[at + 1].focus();
-  const done = fields.filter(each => each.value).length;
-  document.getElementById('done').textContent = done + ' of ' + fields.length;
-}));
-document.getElementById('save').addEventListener('click', () => {
-  const rows = fields.map((field, at) => at + ',' + field.value.trim()).join('\\n');
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob(['image,label\\n' + rows + '\\n'], {type: 'text/csv'}));
-  link.download = 'labels.csv';
-  link.click();
-});
-"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,54 +110,39 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Checks the flags; draws images to label, or trains on those that have labels."""
     config = _CONFIG.read()
-    command_line.required(config, 'run_dir')
+    directory_of_run = command_line.required(config, 'run_dir')
     directory = pathlib.Path(command_line.required(_OUTPUT.read(), 'output_dir'))
     is_json = _FORMAT.read().format == 'json'
     with command_line.refusing_bad_values():
-        generator = _generator(config)
+        generator = finished_run.open_run(directory_of_run)
+        if generator.kind != finished_run.IMAGES:
+            raise ArgumentError('run_dir', config.run_dir, 'must be a run of train_gan')
         if config.labels is None:
             page = draw(generator, config, directory)
             if config.rater is None:
                 print(json.dumps({'page': str(page)}) if is_json else page)
                 return
         values, given = measure(generator, config, directory)
-    files.write(directory / LABELS, as_csv(given))
+    files.write(directory / labels.LABELS, labels.as_csv(given))
     files.write(directory / 'labelled.json', json.dumps(values))
     if is_json:
         print(json.dumps(values))
         return
     print(f'{values["labelled"]} of {values["images"]} images have a label')
-    print(plain_text.columns([_row(**model) for model in values['models']]))
+    rows = [
+        {
+            'trained on': model['learned_from'],
+            'images': '' if model['images'] is None else model['images'],
+            'accuracy': f'{model["accuracy"]:.3f}',
+            '95 % interval': f'{low:.3f} to {high:.3f}',
+        }
+        for model in values['models']
+        for low, high in [model['accuracy_interval']]
+    ]
+    print(plain_text.columns(rows))
 
 
-def _row(
-    learned_from: str,
-    images: int | None,
-    accuracy: float,
-    accuracy_interval: Sequence[float],
-    clients: int,
-) -> dict[str, Any]:
-    low, high = accuracy_interval
-    return {
-        'trained on': learned_from,
-        'images': '' if images is None else images,
-        'accuracy': f'{accuracy:.3f}',
-        '95 % interval': f'{low:.3f} to {high:.3f}',
-    }
-
-
-def _generator(config: LabelConfig) -> 'generators.Generator':
-    from experiments.studies.shared import generators
-
-    side = generators.open_side('run_dir', [str(config.run_dir)])
-    if generators.IMAGES not in side:
-        raise ArgumentError('run_dir', config.run_dir, 'must be a run of train_gan')
-    return side[generators.IMAGES]
-
-
-def draw(
-    generator: 'generators.Generator', config: LabelConfig, directory: pathlib.Path
-) -> pathlib.Path:
+def draw(generator: FinishedRun, config: LabelConfig, directory: pathlib.Path) -> pathlib.Path:
     """Draws images of a generator and writes them with a page to label them; returns its path.
 
     Raises:
@@ -199,10 +150,10 @@ def draw(
     """
     pixels = generator.image_sampler()(config.images, config.seed)
     origin = f'A generator drew these images. {_privacy(generator)}'
-    return write_sheet(directory, np.asarray(pixels, np.float32), origin)
+    return labels.write_sheet(directory, np.asarray(pixels, np.float32), origin)
 
 
-def _privacy(generator: 'generators.Generator') -> str:
+def _privacy(generator: FinishedRun) -> str:
     report = generator.report
     if not math.isfinite(generator.epsilon):
         return 'It was trained without a guarantee.'
@@ -214,7 +165,7 @@ def _privacy(generator: 'generators.Generator') -> str:
 
 
 def measure(
-    generator: 'generators.Generator', config: LabelConfig, directory: pathlib.Path
+    generator: FinishedRun, config: LabelConfig, directory: pathlib.Path
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Labels the images in a directory, trains on them, and measures the classifiers.
 
@@ -229,14 +180,14 @@ def measure(
     from dpfl.tasks.images import classifiers
 
     with renaming(directory='output_dir'):
-        pixels = read_images(directory)
+        pixels = labels.read_images(directory)
     primary = None
     if config.primary_model is not None:
         with renaming(path='primary_model'):
             primary = classifiers.load(config.primary_model)
     public, heldout = _clients(config, generator)
     given = _labels(config, pixels, public)
-    has_label = given != UNREADABLE
+    has_label = given != labels.UNREADABLE
     count = int(has_label.sum())
     if count < _FEWEST:
         name = 'labels' if config.rater is None else 'rater_confidence'
@@ -256,17 +207,10 @@ def measure(
     ]
     if primary is not None:
         models.append(_measured(f'the primary model: {primary.name}', None, primary, heldout))
-    values = {
-        'images': len(pixels),
-        'labelled': count,
-        'models': models,
-    }
-    return values, given
+    return {'images': len(pixels), 'labelled': count, 'models': models}, given
 
 
-def _clients(
-    config: LabelConfig, generator: 'generators.Generator'
-) -> tuple[Examples, list[Examples]]:
+def _clients(config: LabelConfig, generator: FinishedRun) -> tuple[Examples, list[Examples]]:
     """Public images of some held-out clients, and the images of others, client by client."""
     from dpfl.tasks.images.image_task import open_clients
 
@@ -289,7 +233,7 @@ def _labels(config: LabelConfig, pixels: np.ndarray, public: Examples) -> np.nda
     from dpfl.tasks.images import classifiers
 
     if config.labels is not None:
-        return read_labels(config.labels, len(pixels))
+        return labels.read_labels(config.labels, len(pixels))
     assert config.rater is not None  # One of the two is given.
     if config.rater in IMAGE_MODELS:
         rater = _train(config.rater, public, config)
@@ -298,7 +242,7 @@ def _labels(config: LabelConfig, pixels: np.ndarray, public: Examples) -> np.nda
             rater = classifiers.load(config.rater)
     probabilities = rater.probabilities(pixels)
     is_sure = probabilities.max(axis=1) >= config.rater_confidence
-    return np.where(is_sure, probabilities.argmax(axis=1), UNREADABLE).astype(np.int32)
+    return np.where(is_sure, probabilities.argmax(axis=1), labels.UNREADABLE).astype(np.int32)
 
 
 def _train(model: str, data: Examples, config: LabelConfig) -> 'classifiers.Classifier':
@@ -338,117 +282,6 @@ def _measured(
         'accuracy_interval': list(accuracy.interval()),
         'clients': accuracy.count,
     }
-
-
-def write_sheet(directory: pathlib.Path, pixels: np.ndarray, origin: str) -> pathlib.Path:
-    """Writes images and a page on which a person labels them.
-
-    Args:
-      directory: gets `images.npz` and `label.html`; made if need be.
-      pixels: float32 [n, 28, 28] within [0, 1].
-      origin: a sentence about where the images come from, for those who label them.
-
-    Returns:
-      The path of the page.
-
-    Raises:
-      StorageError: if a file cannot be written.
-    """
-    file, path = io.BytesIO(), directory / SHEET
-    np.savez(file, pixels=pixels)
-    files.write(directory / IMAGES, file.getvalue())
-    files.write(path, _sheet(pixels, origin))
-    return path
-
-
-def read_images(directory: pathlib.Path) -> np.ndarray:
-    """The images that were written to a directory, float32 [n, 28, 28].
-
-    Raises:
-      ArgumentError: if there are none, or the file is damaged; it names `directory`.
-    """
-    path = directory / IMAGES
-    try:
-        pixels = _npz.load(path).get('pixels')
-    except (OSError, ValueError) as error:
-        raise ArgumentError('directory', directory, shown(error)) from None
-    if pixels is None or pixels.shape[1:] != (_SIDE, _SIDE) or pixels.dtype != np.float32:
-        raise ArgumentError('directory', directory, f'{IMAGES} holds no images')
-    return pixels
-
-
-def as_csv(labels: np.ndarray) -> str:
-    """The text of a file of labels, as the page saves it."""
-    names = ('' if each == UNREADABLE else image_clients.CLASSES[each] for each in labels.tolist())
-    return '\n'.join([','.join(_HEADER), *(f'{i},{name}' for i, name in enumerate(names)), ''])
-
-
-def read_labels(path: str | os.PathLike[str], count: int) -> np.ndarray:
-    """The labels of images.
-
-    Args:
-      path: a CSV file with the columns image and label: the number of an image from 0 on, and its
-        character. An image with an empty label, or without a row, is unreadable.
-      count: number of images.
-
-    Returns:
-      Classes int32 [count]; `UNREADABLE` where there is none.
-
-    Raises:
-      ArgumentError: if the file is not of this form; it names `labels`.
-    """
-
-    def refused(reason: str) -> ArgumentError:
-        return ArgumentError('labels', path, reason)
-
-    try:
-        rows = list(csv.reader(io.StringIO(_files.read_bytes(path).decode('utf-8-sig'))))
-    except (OSError, ValueError, csv.Error) as error:
-        raise refused(shown(error)) from None
-    if not rows or tuple(rows[0]) != _HEADER:
-        raise refused(f'must begin with the line {",".join(_HEADER)}')
-    labels = np.full(count, UNREADABLE, np.int32)
-    seen = set()
-    for line, row in enumerate(rows[1:], start=2):
-        if not row:
-            continue
-        is_number = len(row) == len(_HEADER) and row[0].isascii() and row[0].isdigit()
-        if not is_number or len(row[0]) > 9 or int(row[0]) >= count:
-            raise refused(
-                f'line {line}: must be the number of one of {count} images, a comma and a label'
-            )
-        image, name = int(row[0]), row[1].strip()
-        if image in seen:
-            raise refused(f'line {line}: image {image} has a label already')
-        if name and name not in _CLASS_OF:
-            raise refused(
-                f'line {line}: the label must be one letter of A-Z or a-z, a digit or empty'
-            )
-        seen.add(image)
-        labels[image] = _CLASS_OF.get(name, UNREADABLE)
-    return labels
-
-
-def _sheet(pixels: np.ndarray, origin: str) -> str:
-    cells = []
-    for number, each in enumerate(pixels):
-        data = base64.b64encode(html_parts.png(each[None], 1, scale=2)).decode()
-        cells.append(
-            f'<label>{number}'
-            f'<img alt="generated image {number}" src="data:image/png;base64,{data}">'
-            '<input maxlength="1" autocomplete="off" autocapitalize="off" spellcheck="false">'
-            '</label>'
-        )
-    title = 'Which character is it?'
-    body = (
-        f'<h1>{title}</h1>\n<p>{html.escape(origin)}</p>\n'
-        '<p>Type the letter (capital or small) or digit that you see, and leave the field empty '
-        'where you see none. Then save the labels.</p>\n'
-        '<p><button id="save" type="button">Save labels.csv</button> '
-        f'<span id="done">0 of {len(pixels)}</span></p>\n'
-        f'<main>\n{chr(10).join(cells)}\n</main>\n<script>{_SCRIPT}</script>'
-    )
-    return html_parts.document(title, body, _STYLE)
 
 
 if __name__ == '__main__':

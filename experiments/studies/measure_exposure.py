@@ -22,32 +22,23 @@ at most e^epsilon 2^-x + delta, since the run without that client is independent
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
 from scipy import stats
 
-from dpfl import _validate
+from dpfl import _json
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.reporting import charts, plain_text
-from experiments.studies.shared import finished_run, planting
+from experiments.studies.shared import finished_run, planting, ranking
 from experiments.studies.shared.finished_run import FinishedRun
-from experiments.studies.shared.planting import MOST_CANDIDATES
 
-if TYPE_CHECKING:
-    from dpfl.tasks.text.models import architectures, saved_models
-
-# Maps contexts, integers [N, L], and token ids, integers [K], to the log-probabilities of each of
-# these tokens after each context, float64 [N, K]. Contexts begin after the begin token.
-NextTokens = Callable[[np.ndarray, np.ndarray], np.ndarray]
-# Logits of a batch at most.
-_MOST_LOGITS = 2**22
 _RUNS = flags.DEFINE_list(
     'run_dirs', None, 'Directories of finished runs with secrets, comma-separated.'
 )
@@ -116,7 +107,7 @@ def to_dict(run: FinishedRun, kinds: Sequence[Kind]) -> dict[str, Any]:
     """The exposures of a run as JSON values; an infinite epsilon is None."""
     return {
         'run_dir': str(run.directory),
-        'epsilon': None if math.isinf(run.epsilon) else run.epsilon,
+        'epsilon': _json.finite(run.epsilon),
         'delta': run.delta,
         'candidates': kinds[0].candidates,
         'kinds': [
@@ -134,31 +125,6 @@ def to_dict(run: FinishedRun, kinds: Sequence[Kind]) -> dict[str, Any]:
     }
 
 
-def of_model(
-    model: 'saved_models.LanguageModel', secrets: Sequence[planting.Secret]
-) -> list[float]:
-    """Exposures of secrets under a model of words or of characters, in bits.
-
-    Args:
-      model: the model.
-      secrets: the secrets, in token ids of the model.
-
-    Raises:
-      ArgumentError: if there are too many candidates to rank all of them.
-    """
-    from dpfl.tasks.text.models import generation
-
-    special = generation.BYTES if model.vocabulary is None else generation.WORDS
-    predict = next_tokens_of(model.architecture, model.weights, special.begin)
-    exposures = []
-    for secret in secrets:
-        size, length = len(secret.alphabet), len(secret.value)
-        every_score = all_scores(predict, secret.prefix, secret.alphabet, length)
-        position = rank(every_score, secret.value, size)
-        exposures.append(of_rank(position, size**length))
-    return exposures
-
-
 def measure(run: FinishedRun) -> tuple[Kind, ...]:
     """The exposures of the secrets of a run (settings `secrets`, `secret_copies` and so on).
 
@@ -166,18 +132,15 @@ def measure(run: FinishedRun) -> tuple[Kind, ...]:
       ArgumentError: if the run has no secrets.
       StorageError: if a file cannot be read.
     """
-    from dpfl.tasks.text.models import saved_models
-
     planted = run.planted
     counts = run.data.get(planting.DESCRIPTION)
     if not planted.secrets or counts is None:
         raise ArgumentError('run_dir', run.directory, 'must be a run with secrets')
-    model = saved_models.load(run.directory)
-    if model.vocabulary is None:
+    if not run.vocabulary:
         raise ArgumentError('run_dir', NOT_SHOWN, 'must have a model of words')
     population = int(counts['population'])
-    secrets = planting.draw(planted, run.config.seed, len(model.vocabulary), population)
-    exposures = of_model(model, secrets)
+    secrets = planting.draw(planted, run.config.seed, len(run.vocabulary), population)
+    exposures = ranking.exposures(run.model, secrets)
     candidates = planted.secret_choices**planted.secret_words
     kinds = []
     for i, (copies, holders) in enumerate(planted.kinds):
@@ -241,10 +204,10 @@ def _row(number: int, runs: Sequence[FinishedRun], kinds: Sequence[Kind]) -> dic
     epsilon = max(run.epsilon for run in runs)
     return {
         'configuration': number,
-        'epsilon': None if math.isinf(epsilon) else epsilon,
+        'epsilon': _json.finite(epsilon),
         'delta': runs[0].delta,
         'clip_norm': runs[0].report.plan.clip_norm,
-        'accuracy': math.fsum(run.accuracy for run in runs) / len(runs),
+        'accuracy': math.fsum(run.metrics.get('accuracy', math.nan) for run in runs) / len(runs),
         'holders': kinds[0].holders,
         'copies': kinds[0].copies,
         'runs': len(runs),
@@ -282,101 +245,6 @@ def draw(table: Sequence[dict[str, Any]]) -> Figure:
 def _guarantee(row: dict[str, Any]) -> str:
     noise = 'no noise' if row['epsilon'] is None else f'epsilon {row["epsilon"]:g}'
     return f'{noise}\nclip {row["clip_norm"]:g}'
-
-
-def next_tokens_of(
-    architecture: 'architectures.Architecture', weights: Sequence[np.ndarray], begin: int
-) -> NextTokens:
-    """The log-probabilities of tokens as the next ones under a language model.
-
-    Args:
-      architecture: architecture of the model.
-      weights: weights of the model.
-      begin: id of the begin token, which comes before every context.
-
-    Raises:
-      ValueError: if the weights do not fit the architecture.
-    """
-    import tensorflow as tf
-
-    from dpfl.tasks.text.models import architectures
-
-    num_tokens = architectures.check_weights(architecture, weights)
-    rows = max(1, _MOST_LOGITS // num_tokens)
-
-    parameters = tuple(tf.convert_to_tensor(weight) for weight in weights)
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
-    )
-    def last(contexts: Any, tokens: Any) -> Any:
-        count = tf.shape(contexts)[0]
-        state = architecture.start(parameters, count)
-        state, logits = architecture.step(parameters, state, tf.fill([count], begin))
-        for position in tf.range(tf.shape(contexts)[1]):
-            state, logits = architecture.step(parameters, state, contexts[:, position])
-            logits = tf.ensure_shape(logits, [None, num_tokens])
-        return tf.gather(tf.nn.log_softmax(tf.cast(logits, tf.float64)), tokens, axis=1)
-
-    def log_probabilities(contexts: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        chosen = tf.constant(tokens, tf.int32)
-        parts = [
-            last(tf.constant(contexts[i : i + rows], tf.int32), chosen).numpy()
-            for i in range(0, len(contexts), rows)
-        ]
-        return np.concatenate(parts) if parts else np.zeros((0, len(tokens)))
-
-    return log_probabilities
-
-
-def all_scores(
-    next_tokens: NextTokens, prefix: Sequence[int], alphabet: Sequence[int], length: int
-) -> np.ndarray:
-    """Scores of all candidates: their log-probabilities after the prefix, float64 [K^n].
-
-    The model reads each context once: (K^n - 1) / (K - 1) contexts for K^n candidates. Candidate
-    (i, j, ...), by positions in the alphabet, is at i K^(n-1) + j K^(n-2) + ...
-
-    Args:
-      next_tokens: the model.
-      prefix: token ids of the prefix.
-      alphabet: token ids of the K tokens.
-      length: n, the number of random tokens.
-
-    Raises:
-      ArgumentError: if there are more than `MOST_CANDIDATES` candidates.
-    """
-    tokens = np.asarray(alphabet)
-    if len(tokens) ** length > MOST_CANDIDATES:
-        allowed = f'must leave at most {MOST_CANDIDATES} candidates to rank all of them'
-        raise ArgumentError('length', length, allowed)
-    contexts = np.asarray(prefix, np.int64).reshape(1, -1)
-    totals = np.zeros(1)
-    for position in range(length):
-        totals = (totals[:, None] + next_tokens(contexts, tokens)).ravel()
-        if position + 1 < length:
-            longer = np.repeat(contexts, len(tokens), axis=0)
-            added = np.tile(tokens, len(contexts))
-            contexts = np.concatenate([longer, added[:, None]], axis=1)
-    return totals
-
-
-def rank(every_score: np.ndarray, value: Sequence[int], alphabet_size: int) -> int:
-    """Rank of a secret: number of candidates that score at least as much as it.
-
-    Args:
-      every_score: scores of all candidates, as from `all_scores`.
-      value: positions of the secret's tokens in the alphabet.
-      alphabet_size: K.
-    """
-    place = np.ravel_multi_index(tuple(value), (alphabet_size,) * len(value))
-    return int(np.count_nonzero(every_score >= every_score[place]))
-
-
-def of_rank(position: int, candidates: int) -> float:
-    """Exposure of a secret of a rank, in bits ([Carlini19])."""
-    _validate.integer('rank', position, minimum=1, maximum=candidates)
-    return math.log2(candidates) - math.log2(position)
 
 
 def chance(exposures: Sequence[float]) -> float:

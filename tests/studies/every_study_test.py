@@ -14,12 +14,10 @@ from dpfl import _setting_texts, mechanisms
 from dpfl.cli import catalogue
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import build_plan
-from experiments.studies.shared import amplification, finished_run
+from experiments.studies.shared import amplification, finished_run, labels
 from tests import forked_binaries, text_files
 from tests.studies import attacked_runs, scripts_of_studies
 from tests.tasks.text import repositories
-
-label_images = scripts_of_studies.load('label_images')
 
 _GAN = (
     '--model=tiny --rounds=1 --population=20 --clients_per_round=2 --client_max_batches=1 '
@@ -132,7 +130,7 @@ def _labelled(values, out):
     assert (values['images'], values['labelled']) == (12, 12)
     learned, few, both, public = values['models']
     assert (learned['images'], few['images'], both['images']) == (12, 12, 24) < (public['images'],)
-    kept = label_images.read_labels(out / label_images.LABELS, 12)
+    kept = labels.read_labels(out / labels.LABELS, 12)
     assert 0 <= kept.min() and kept.max() < 62
 
 
@@ -282,8 +280,8 @@ def test_people_label_between_two_calls(inputs, tmp_path):
     _gan(inputs['gan'])
     flags = _LABELS.format(gan=inputs['gan'], out=tmp_path / 'labels').split()
     done = forked_binaries.run('studies.label_images', *flags, check=True)
-    text = (tmp_path / 'labels' / label_images.SHEET).read_text()
-    assert str(tmp_path / 'labels' / label_images.SHEET) == done.stdout.strip()
+    text = (tmp_path / 'labels' / labels.SHEET).read_text()
+    assert str(tmp_path / 'labels' / labels.SHEET) == done.stdout.strip()
     assert 'trained with epsilon' in text and 'it is a simulation' in text
     given = tmp_path / 'given.csv'
     given.write_text('image,label\n' + ''.join(f'{i},{i}\n' for i in range(10)))
@@ -292,5 +290,5 @@ def test_people_label_between_two_calls(inputs, tmp_path):
     values = json.loads(done.stdout)
     assert values == json.loads((tmp_path / 'labels' / 'labelled.json').read_text())
     assert values['labelled'] == 10
-    kept = label_images.read_labels(tmp_path / 'labels' / label_images.LABELS, 12)
+    kept = labels.read_labels(tmp_path / 'labels' / labels.LABELS, 12)
     assert kept.tolist() == [*range(10), -1, -1]

@@ -11,7 +11,7 @@ from scipy import stats
 
 from dpfl import errors
 from dpfl.tasks.text.models import generation, saved_models
-from experiments.studies.shared import planting
+from experiments.studies.shared import planting, ranking
 from tests.studies import scripts_of_studies
 
 pytestmark = pytest.mark.standard
@@ -45,17 +45,16 @@ def test_ranks_are_those_of_scores_of_each_candidate_by_itself(model, prefix, le
             total += model(np.array([context], int), [token])[0, 0]
             context.append(token)
         expected.append(total)
-    found = _STUDY.all_scores(model, prefix, _ALPHABET, length)
+    found = ranking.all_scores(model, prefix, _ALPHABET, length)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     values = itertools.product(range(3), repeat=length)
-    ranks = [_STUDY.rank(found, value, 3) for value in values]
+    ranks = [ranking.rank(found, value, 3) for value in values]
     assert ranks == [sum(other >= each for other in found) for each in found]
 
 
 def test_chance_is_an_upper_bound_of_the_exact_p_value():
     # All pairs of ranks in a space of 16: the p-value exceeds no level more often than it may.
-    one = [_STUDY.of_rank(rank, 16) for rank in range(1, 17)]
-    np.testing.assert_allclose(one, 4 - np.log2(np.arange(1, 17)))
+    one = 4 - np.log2(np.arange(1, 17))
     values = np.array([_STUDY.chance(pair) for pair in itertools.product(one, repeat=2)])
     for level in np.linspace(0.01, 1, 50):
         assert np.mean(values <= level) <= level + 1e-12
@@ -100,7 +99,7 @@ def test_exposures_are_those_of_brute_force(name, num_tokens, special, alphabet)
         model.architecture, model.weights, special, np.array(sentences)
     )
     drawn = [planting.Secret(prefix, alphabet, each) for each in candidates]
-    exposures = _STUDY.of_model(model, drawn)
+    exposures = ranking.exposures(model, drawn)
     expected = [math.log2(len(candidates) / np.sum(found >= each)) for each in found]
     np.testing.assert_allclose(exposures, expected, atol=1e-9)
 

@@ -10,6 +10,7 @@ from scipy import special, stats
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text.models import saved_models
+from experiments.studies.shared import scores as scores_lib
 from tests.studies import scripts_of_studies
 
 pytestmark = pytest.mark.standard
@@ -26,15 +27,15 @@ def test_auc_is_the_share_of_ordered_pairs_and_its_p_value_is_exact():
     rng = np.random.default_rng(0)
     members, others = rng.normal(1, 1, 7), rng.normal(0, 1, 5)
     for pair in ((members, others), (members.round(), others.round())):
-        assert _STUDY.evaluate(*pair).auc == pytest.approx(_brute_auc(*pair))
+        assert scores_lib.evaluate(*pair).auc == pytest.approx(_brute_auc(*pair))
     # The largest AUC is that of one of all 20 memberships.
-    best = _STUDY.evaluate(np.array([2.5, 0.9, 4.0]), np.array([0.3, -1.0, 0.7]))
+    best = scores_lib.evaluate(np.array([2.5, 0.9, 4.0]), np.array([0.3, -1.0, 0.7]))
     assert best.auc == 1
     assert best.p_value == pytest.approx(1 / 20)
 
 
 def test_rates_have_exact_intervals():
-    rate = _STUDY.Rate.of(3, 20, 0.9)
+    rate = scores_lib.Rate.of(3, 20, 0.9)
     assert rate.value == 0.15
     # By definition: 5 % of the binomial distributions at the ends are as extreme.
     assert stats.binom.sf(2, 20, rate.lower) == pytest.approx(0.05)
@@ -44,7 +45,7 @@ def test_rates_have_exact_intervals():
 @pytest.mark.parametrize('rate', [0.0, 0.001, 0.1, 0.25, 0.5, 1.0])
 def test_thresholds_keep_the_false_positive_rate_and_are_the_least_that_do(rate):
     for others in (np.arange(20.0), np.repeat([1.0, 2.0, 5.0, 5.5], 5)):
-        least = _STUDY.threshold(others, rate)
+        least = scores_lib.threshold(others, rate)
         assert np.mean(others >= least) <= rate
         smaller = others[others < least]
         if smaller.size:
@@ -58,7 +59,7 @@ def test_the_best_threshold_has_the_largest_advantage():
     def advantage(least):
         return np.mean(members >= least) - np.mean(others >= least)
 
-    found = _STUDY.best_threshold(members, others)
+    found = scores_lib.best_threshold(members, others)
     assert advantage(found) == max(advantage(each) for each in [*members, *others])
 
 
@@ -69,7 +70,7 @@ def _gaussian(mu, count, seed):
 
 @pytest.mark.parametrize('mu, claimed', [(0.0, 0.0), (0.5, 0.5), (2.0, 2.0), (2.0, 1.0)])
 def test_only_scores_beyond_the_allowed_curve_exceed_it(mu, claimed):
-    outcome = _STUDY.evaluate(
+    outcome = scores_lib.evaluate(
         *_gaussian(mu, 4000, 0), allowed=lambda fpr: stats.norm.cdf(stats.norm.ppf(fpr) + claimed)
     )
     is_beyond = mu > claimed
@@ -78,16 +79,16 @@ def test_only_scores_beyond_the_allowed_curve_exceed_it(mu, claimed):
     assert is_beyond or not outcome.tests[0].exceeds
     for test in outcome.tests:
         expected = stats.norm.sf(test.threshold - mu)
-        assert test.true_positives.lower <= expected <= test.true_positives.upper
+        assert test.tpr.lower <= expected <= test.tpr.upper
         expected = stats.norm.sf(test.threshold)
-        assert test.false_positives.lower <= expected <= test.false_positives.upper
+        assert test.fpr.lower <= expected <= test.fpr.upper
 
 
 def test_thresholds_do_not_see_the_clients_they_are_measured_on():
     # Scores of chance: were thresholds chosen on all clients, the best of them would have an
     # advantage above 0 in every one of these runs.
     advantages = [
-        _STUDY.evaluate(*_gaussian(0, 30, seed), seed=seed).tests[-1].advantage.value
+        scores_lib.evaluate(*_gaussian(0, 30, seed), seed=seed).tests[-1].advantage.value
         for seed in range(40)
     ]
     assert min(advantages) < 0
@@ -98,7 +99,7 @@ def test_reference_models_find_the_client_whose_loss_is_small_for_it():
     # Client 2 has a small loss anyway; client 0 has one under the attacked model alone.
     reference = np.array([[3.0, 3.1, 1.0], [3.2, 2.9, 1.1], [0.1, 3.0, 0.9]])
     took_part = np.array([[False] * 3, [False] * 3, [True, False, False]])
-    scores = _STUDY.against_references(np.array([1.0, 3.0, 1.0]), reference, took_part)
+    scores = scores_lib.against_references(np.array([1.0, 3.0, 1.0]), reference, took_part)
     centred = np.array([0.1, 0.1, 0.1, -0.1, 0.0, 0.0, 0.1, -0.1])
     deviation = math.sqrt((centred**2).sum() / 5)
     np.testing.assert_allclose(scores, [2.1 / deviation, 0, 0], atol=1e-12)
@@ -121,7 +122,7 @@ def test_a_model_that_remembers_its_clients_tells_them_from_others(overfit):
     assert found.alike['reference_model'] < 1e-4
     # Both attacks share the error.
     for one, of_two in zip(outcome.tests, found.outcomes['loss'].tests, strict=True):
-        assert one.false_positives.upper < of_two.false_positives.upper
+        assert one.fpr.upper < of_two.fpr.upper
 
 
 @pytest.mark.tff
@@ -130,9 +131,9 @@ def test_a_private_model_stays_below_its_curve(private):
     assert found.members == 16
     outcome = found.outcomes['loss']
     for test in outcome.tests:
-        upper = test.false_positives.upper
+        upper = test.fpr.upper
         # Independent noise and one participation: the curve of Gaussian DP with mu = 1 / 3.
-        assert test.allowed == pytest.approx(stats.norm.cdf(stats.norm.ppf(upper) + 1 / 3))
+        assert test.allowed_tpr == pytest.approx(stats.norm.cdf(stats.norm.ppf(upper) + 1 / 3))
         assert not test.exceeds
 
 
@@ -174,7 +175,7 @@ def test_runs_that_everybody_trained_or_on_other_data_are_no_references(
     overfit, private, changes, name
 ):
     config = _STUDY.MembershipConfig(others=50, reference_runs=(str(private.directory),))
-    run = dataclasses.replace(overfit, config=overfit.config.with_values(changes))
+    run = dataclasses.replace(overfit, recorded=overfit.config.with_values(changes))
     with pytest.raises(ArgumentError) as refused:
         _STUDY.attack(run, config)
     assert refused.value.name == name

@@ -36,7 +36,7 @@ def _run(accuracy, epsilon=1.0, bound=()):
         'loss': 3 - rounds,
     }
     values = {'accuracy': accuracy, 'epsilon': epsilon if np.isfinite(epsilon) else None}
-    return results.Run(values, frozenset(bound), curve)
+    return results.Measured(values, frozenset(bound), curve)
 
 
 _RUNS = {'BLT': [_run(0.31), _run(0.33), _run(0.32)], 'tree': [_run(0.21), _run(0.22), _run(0.23)]}

@@ -16,14 +16,14 @@ def study(**fields):
 
 def run(bounds=(), curve=CURVE, **values):
     """A run with these measures, of which those in `bounds` are lower bounds."""
-    return results.Run(values, frozenset(bounds), curve)
+    return results.Measured(values, frozenset(bounds), curve)
 
 
 def write_records(folder, plan):
-    """The plan, its strategy and its report, as a finished run leaves them."""
+    """The plan and its strategy, as a public copy of a finished run has them."""
     accountant = 'analytic_gaussian' if plan.sampling is None else 'pld'
     record = archive.PlanRecord(plan, (1e-6,), accountant, noise_is_seeded=False, exported=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / archive.PLAN).write_text(record.to_json())
     mechanisms.save(plan.mechanism, folder / archive.STRATEGY)
-    (folder / archive.REPORT).write_text(record.report(None).to_json())
+    (folder / archive.SUMS).write_text(f'{"0" * 64}  {archive.MODEL}\n')

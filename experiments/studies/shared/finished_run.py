@@ -1,42 +1,78 @@
-"""A finished run of `train` as attacks read it."""
+"""A finished run of `train` or `train_gan`, as studies read it."""
 
 import dataclasses
 import functools
 import math
+import os
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
-from dpfl.accounting.records.journal import Journal
-from dpfl.errors import ArgumentError, StorageError, shown
+from dpfl.errors import ArgumentError, StorageError, renaming, shown
 from dpfl.simulation import earlier_settings
-from dpfl.simulation.training import TrainConfig, execution, recorded_settings
+from dpfl.simulation.training import (
+    GanConfig,
+    TrainConfig,
+    execution,
+    recorded_settings,
+    run_model,
+)
 from dpfl.tasks.config import TaskConfig
 from experiments.studies.shared import planting
+
+if TYPE_CHECKING:
+    from dpfl.tasks.text.models.saved_models import LanguageModel
+
+WORD, CHAR, IMAGES = 'word', 'char', 'images'
+KINDS = (WORD, CHAR, IMAGES)
 
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """A finished run of `training.train`.
+    """A finished run.
 
     Attributes:
       directory: its directory.
-      config: its configuration.
+      recorded: its configuration; None for a training loop of one's own, and for a public copy.
       settings: all settings that a run which continues must share, by name, those of its task and
-        of planted secrets included.
+        of planted secrets included; empty if there is no configuration.
+      data: facts that it has recorded about its data.
       report: its privacy report.
-      journal: its journal.
+      rows: its metrics, those of a round in a row.
     """
 
     directory: pathlib.Path
-    config: TrainConfig
+    recorded: TrainConfig | GanConfig | None
     settings: Mapping[str, Any]
+    data: Mapping[str, Any]
     report: accounting.PrivacyReport
-    journal: Journal
+    rows: Sequence[Mapping[str, float]]
+
+    @property
+    def config(self) -> TrainConfig:
+        """The configuration of a run of `train`.
+
+        Raises:
+          ArgumentError: if it is another run; it names `run_dir`.
+        """
+        if isinstance(self.recorded, TrainConfig):
+            return self.recorded
+        raise ArgumentError('run_dir', self.directory, 'must be a run of train')
+
+    @property
+    def gan_config(self) -> GanConfig:
+        """The configuration of a run of `train_gan`.
+
+        Raises:
+          ArgumentError: if it is another run; it names `run_dir`.
+        """
+        if isinstance(self.recorded, GanConfig):
+            return self.recorded
+        raise ArgumentError('run_dir', self.directory, 'must be a run of train_gan')
 
     @functools.cached_property
     def task(self) -> TaskConfig:
@@ -61,16 +97,9 @@ class FinishedRun:
         return self.report.deltas[0]
 
     @property
-    def accuracy(self) -> float:
-        """Accuracy of the final model on held-out clients; NaN if it was not measured."""
-        values = [row['accuracy'] for row in self.journal.rows() if 'accuracy' in row]
-        return values[-1] if values else math.nan
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """Facts that the run has recorded about its data; empty if it has not."""
-        built = self.journal.state.built
-        return {} if built is None else dict(built.data)
+    def metrics(self) -> dict[str, float]:
+        """The last value of each metric, by name."""
+        return {name: value for row in self.rows for name, value in row.items()}
 
     @functools.cached_property
     def log(self) -> ParticipationLog:
@@ -99,28 +128,82 @@ class FinishedRun:
             return None
         return _or_infinity(report.guarantee.epsilons[0])
 
+    @functools.cached_property
+    def model(self) -> 'LanguageModel':
+        """The language model of a run on text.
 
-def open_run(directory: str) -> FinishedRun:
+        Raises:
+          ArgumentError: if it has none; it names `run_dir`.
+        """
+        from dpfl.tasks.text.models import saved_models
+
+        with renaming(path='run_dir'):
+            return saved_models.load(self.directory)
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The words of the model of a run on text; empty for a model of characters."""
+        return self.model.vocabulary or ()
+
+    @functools.cached_property
+    def kind(self) -> str:
+        """What the model of the run generates, one of `KINDS`.
+
+        Raises:
+          ArgumentError: if it has no generator; it names `run_dir`.
+        """
+        from dpfl.tasks.images import gan_models
+        from dpfl.tasks.text.models import saved_models
+
+        if (self.directory / saved_models.IN_RUN).is_dir():
+            return CHAR if self.model.vocabulary is None else WORD
+        if (self.directory / gan_models.IN_RUN).is_dir():
+            return IMAGES
+        raise ArgumentError(
+            'run_dir',
+            self.directory,
+            'must be a run of a language model or of train_gan; it has neither '
+            f'{saved_models.IN_RUN}/ nor {gan_models.IN_RUN}/',
+        )
+
+    @functools.cached_property
+    def weights(self) -> tuple[np.ndarray, ...]:
+        """The weights of its generator."""
+        return run_model.weights(self.directory) if self.kind == IMAGES else self.model.weights
+
+    def image_sampler(self) -> Callable[[int, int], np.ndarray]:
+        """Draws images: maps their number and a seed to pixels, float32 [n, 28, 28]."""
+        from dpfl import learning
+        from dpfl.simulation.training import gan
+
+        config, weights = self.gan_config, self.weights
+        model = gan.build_model(config.optimization, config.seed)
+        return lambda number, seed: learning.sample(model, weights, number, seed)[..., 0]
+
+
+def open_run(directory: str | os.PathLike[str]) -> FinishedRun:
     """Opens a finished run.
 
     Raises:
-      ArgumentError: if the directory has no finished run of a known configuration; it names
-        `run_dir`.
+      ArgumentError: if the directory has no finished run, or one of an unknown configuration; it
+        names `run_dir`.
       StorageError: if a file cannot be read.
     """
     path = pathlib.Path(directory)
-    journal = archive.read_journal(path) if archive.has_ended(path) else None
-    if journal is None or journal.state.settings is None:
+    if not archive.has_ended(path):
         raise ArgumentError('run_dir', directory, 'must be the directory of a finished run')
-    try:
-        config = recorded_settings.of_state(journal.state)
-        settings = earlier_settings.left_out(journal.state.configuration)
-    except ValueError as error:
-        reason = f'has no configuration of a training run ({shown(error)})'
-        raise ArgumentError('run_dir', directory, reason) from None
-    if not isinstance(config, TrainConfig):
-        raise ArgumentError('run_dir', directory, 'must be a run of train')
-    return FinishedRun(path, config, settings, execution.read_report(path), journal)
+    journal = archive.read_journal(path)
+    recorded, settings, data = None, {}, {}
+    if journal is not None and journal.state.settings is not None:
+        try:
+            recorded = recorded_settings.of_state(journal.state)
+            settings = earlier_settings.left_out(journal.state.configuration)
+        except ValueError as error:
+            reason = f'has no configuration of a training run ({shown(error)})'
+            raise ArgumentError('run_dir', directory, reason) from None
+        data = {} if journal.state.built is None else dict(journal.state.built.data)
+    report = execution.read_report(path)
+    return FinishedRun(path, recorded, settings, data, report, archive.read_rows(path))
 
 
 def _or_infinity(epsilon: float | None) -> float:

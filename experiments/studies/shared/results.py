@@ -25,7 +25,7 @@ from scipy import stats
 
 from dpfl import Participation, _validate, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
-from experiments.studies.shared import grid
+from experiments.studies.shared import finished_run, grid
 
 CONFIDENCE = 0.95
 # A relative half-width below this is rounding: all values are the same.
@@ -92,8 +92,8 @@ _FEWEST_POINTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """A finished run.
+class Measured:
+    """What was measured of a finished run.
 
     Attributes:
       values: measures by name; None if the run has no such number.
@@ -107,7 +107,7 @@ class Run:
     curve: Mapping[str, np.ndarray]
 
 
-def read(study: grid.Study, folder: pathlib.Path) -> Run:
+def read(study: grid.Study, folder: pathlib.Path) -> Measured:
     """Reads the measures of a run.
 
     Args:
@@ -118,8 +118,8 @@ def read(study: grid.Study, folder: pathlib.Path) -> Run:
       StorageError: if a file of the run cannot be read.
       ValueError: if a file is not that of a run, or a measure does not exist.
     """
-    report = accounting.PrivacyReport.from_json((folder / archive.REPORT).read_text())
-    rows = [row for row in archive.read_rows(folder) if 'accuracy' in row]
+    run = finished_run.open_run(folder)
+    rows = [row for row in run.rows if 'accuracy' in row]
     if not rows:
         raise ValueError(f'{folder}: has no evaluation')
     curve = {
@@ -128,8 +128,8 @@ def read(study: grid.Study, folder: pathlib.Path) -> Run:
         if name in rows[0]
     }
     curve |= {name: smoothed(curve[name], study.smooth) for name in SMOOTHED if name in curve}
-    rounds, is_bound = rounds_to(curve, study.threshold, report.guarantee.rounds)
-    guarantee = {'epsilon': report.guarantee.epsilons[0], 'rho': report.guarantee.rho}
+    rounds, is_bound = rounds_to(curve, study.threshold, run.report.guarantee.rounds)
+    guarantee = {'epsilon': run.report.guarantee.epsilons[0], 'rho': run.report.guarantee.rho}
     values: dict[str, float | None] = {}
     claimed = [claim.measure for claim in study.claims]
     for name in dict.fromkeys([*study.measures, *study.orders, *claimed]):
@@ -143,7 +143,7 @@ def read(study: grid.Study, folder: pathlib.Path) -> Run:
             values[name] = _finite(guarantee[name])
         else:
             raise errors.ArgumentError('measures', name, 'is not measured')
-    return Run(values, frozenset({TO_THRESHOLD} & {*values} if is_bound else ()), curve)
+    return Measured(values, frozenset({TO_THRESHOLD} & {*values} if is_bound else ()), curve)
 
 
 def rounds_to(
@@ -181,10 +181,10 @@ def _finite(value: float | None) -> float | None:
 
 
 # Runs by the name of the point, in the order of the seeds.
-Runs = Mapping[str, Sequence[Run]]
+Runs = Mapping[str, Sequence[Measured]]
 
 
-def summary(runs: Sequence[Run], measure: str) -> Interval | None:
+def summary(runs: Sequence[Measured], measure: str) -> Interval | None:
     """Mean and interval of a measure at a point; None if a run of the point does not have it."""
     values = [value for run in runs if (value := run.values[measure]) is not None]
     if len(values) < len(runs):
@@ -268,14 +268,16 @@ def orders(names: Sequence[str], runs: Runs) -> Orders:
     return Orders(sorted_points, agree, tuple(unsettled), agree_on_others)
 
 
-def _worse(name: str, runs: Sequence[Run]) -> float:
+def _worse(name: str, runs: Sequence[Measured]) -> float:
     """Sort key: the worse a point by a measure, which it has, the larger the number."""
     found = summary(runs, name)
     assert found is not None
     return found.mean if name in SMALLER_IS_BETTER else -found.mean
 
 
-def _differences(measure: str, higher: Sequence[Run], lower: Sequence[Run]) -> list[float] | None:
+def _differences(
+    measure: str, higher: Sequence[Measured], lower: Sequence[Measured]
+) -> list[float] | None:
     """Differences of a measure, seed by seed; None if a run does not have it."""
     pairs = [
         (one.values[measure], other.values[measure])
