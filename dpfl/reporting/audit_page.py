@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 
 from dpfl.accounting.measured.estimate import Estimate
 from dpfl.accounting.measured.measured import Measured, Scores, audit_section, shown_number
-from dpfl.reporting import html_parts
+from dpfl.reporting import charts, html_parts
 
-# As in `charts`: told apart with any colour vision.
-_WITHOUT, _WITH, _CLAIM = '#0072B2', '#D55E00', '#000000'
+_WITHOUT, _WITH, _CLAIM = charts.COLORS[0], charts.COLORS[1], charts.COLORS[4]
 _BINS = 40
 _CURVE_POINTS = 300
 

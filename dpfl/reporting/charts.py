@@ -147,7 +147,7 @@ class Panel:
 
 
 def draw(panels: Sequence[Panel], columns: int) -> Figure:
-    """Draws panels row by row, with one legend below them.
+    """Draws panels row by row, with one legend below them, if a line has a name.
 
     Args:
       panels: the panels, at least one.
@@ -168,13 +168,14 @@ def draw(panels: Sequence[Panel], columns: int) -> Figure:
         }
     for unused in axes[len(panels) :]:
         unused.remove()
-    figure.legend(
-        list(entries.values()),
-        [name.replace('$', r'\$') for name in entries],  # No name is a formula.
-        loc='outside lower center',
-        ncols=max(1, int(_LETTERS * columns / (8 + max(map(len, entries))))),
-        fontsize=8,
-    )
+    if any(entries):
+        figure.legend(
+            list(entries.values()),
+            [name.replace('$', r'\$') for name in entries],  # No name is a formula.
+            loc='outside lower center',
+            ncols=max(1, int(_LETTERS * columns / (8 + max(map(len, entries))))),
+            fontsize=8,
+        )
     return figure
 
 
@@ -218,9 +219,9 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
     axes.set_xlabel(panel.x_label, parse_math=False)
     axes.set_ylabel(panel.y_label, parse_math=False)
     if panel.x_log:
-        _logarithmic(axes, 'x')
+        logarithmic(axes, 'x')
     if panel.y_log:
-        _logarithmic(axes, 'y')
+        logarithmic(axes, 'y')
     if panel.y_range is not None:
         axes.set_ylim(*panel.y_range)
     if panel.x_ticks is not None:
@@ -243,7 +244,7 @@ def _with_bars(axes: Axes, line: Line, style: dict[str, Any]) -> Any:
     )
 
 
-def _logarithmic(axes: Axes, name: str) -> None:
+def logarithmic(axes: Axes, name: str) -> None:
     """Makes an axis logarithmic, with plain numbers unless it spans many decades."""
     axes.set(**{f'{name}scale': 'log'})
     low, high = axes.get_xlim() if name == 'x' else axes.get_ylim()

@@ -3,14 +3,14 @@
 import html
 from collections.abc import Sequence
 
-from matplotlib import ticker
 from matplotlib.figure import Figure
 
 from dpfl import mechanisms
 from dpfl.participation import Participation
-from dpfl.reporting import html_parts
+from dpfl.reporting import charts, html_parts
 
-_TAKEN, _LEFT, _CLOSER, _BOUND = '#D55E00', '#0072B2', '#666666', '#009E73'
+_LEFT, _TAKEN, _BOUND = charts.COLORS[:3]
+_CLOSER = '#666666'
 _HEADS = (
     'mechanism',
     'max loss',
@@ -81,10 +81,8 @@ def draw(candidates: Sequence[mechanisms.Candidate]) -> Figure:
             fontsize=8,
             color=_BOUND,
         )
-    axes.set(xscale='log', xlabel='max loss (hollow: if clients come back twice as often)')
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(ticker.StrMethodFormatter('{x:g}'))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_xlabel('max loss (hollow: if clients come back twice as often)')
+    charts.logarithmic(axes, 'x')
     axes.set_yticks(range(len(made)), [_label(candidate) for candidate, _, _ in made])
     axes.set_ylim(len(made) - 0.3, -0.8)
     axes.grid(axis='x', alpha=0.3)

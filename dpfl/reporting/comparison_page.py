@@ -1,12 +1,13 @@
 """The readable page of a comparison of two privacy reports, in Markdown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from dpfl import errors
 from dpfl.accounting.records import comparison
 from dpfl.accounting.reports.two_reports import SIDES
 from dpfl.mechanisms import rounding
+from dpfl.reporting import plain_text
 
 
 def render(values: dict[str, Any]) -> str:
@@ -56,7 +57,7 @@ def _section(title: str, body: str) -> list[str]:
     return [f'## {title}', body] if body else []
 
 
-def _table(rows: Iterable[Sequence[str]]) -> str:
+def _table(rows: Iterable[tuple[str, ...]]) -> str:
     """A table with a column for each report; empty without rows."""
-    lines = [('', *SIDES), ('---',) * 3, *rows]
-    return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines) if len(lines) > 2 else ''
+    known = list(rows)
+    return plain_text.markdown(('', *SIDES), known) if known else ''

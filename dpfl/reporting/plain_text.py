@@ -6,6 +6,7 @@ report, and lower bounds on them (`mu_lower`) are rounded down.
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _GUARANTEES = ('rho', 'mu', 'epsilon')
@@ -34,6 +35,12 @@ def columns(rows: list[dict]) -> str:
         '  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
         for line in cells
     )
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ['---'] * len(head), *rows]
+    return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
 
 
 def _in_table(name: str, value: Any, has_epsilon: bool) -> str:

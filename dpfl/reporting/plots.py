@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import ticker
 from matplotlib.backends import backend_agg  # noqa: F401 - loaded now, since later memory may be short
 from matplotlib.figure import Figure
+
+from dpfl.reporting import charts
 
 # Where a run keeps the figure of its training.
 TRAINING = 'plots/training.png'
@@ -119,23 +120,17 @@ def losses(
     Returns:
       The figure; the caller saves it.
     """
-    figure = Figure(figsize=(7, 4.5), layout='constrained')
-    axes = figure.subplots()
-    axes.set_title(title, fontsize=10)
     unit = {row[variable]: row[loss] for row in rows if row['mechanism'] == relative_to}
-    for name in dict.fromkeys(row['mechanism'] for row in rows):
-        points = sorted(
-            (row[variable], row[loss] / unit.get(row[variable], 1.0))
-            for row in rows
-            if row['mechanism'] == name and (row[variable] in unit or not relative_to)
-        )
-        axes.plot(*np.reshape(points, (-1, 2)).T, marker='.', label=name)
-    axes.set_xlabel(variable.replace('_', ' '))
-    label = loss.replace('_', ' ')
-    axes.set_ylabel(f'{label} / that of {relative_to}' if relative_to else label)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    return figure
+    points = [
+        (row['mechanism'], row[variable], row[loss] / unit.get(row[variable], 1.0))
+        for row in rows
+        if row[variable] in unit or not relative_to
+    ]
+    names = [row['mechanism'] for row in rows]
+    label = _words(loss)
+    y_label = f'{label} / that of {relative_to}' if relative_to else label
+    panel = charts.Panel(title, _words(variable), y_label, _lines(names, points))
+    return charts.draw([panel], 1)
 
 
 def plans(
@@ -152,44 +147,42 @@ def plans(
     Returns:
       The figure; the caller saves it.
     """
-    figure = Figure(figsize=(7, 2 + 2.5 * len(measures)), layout='constrained')
-    panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, measure in zip(panels, measures, strict=True):
-        for label in dict.fromkeys(_line(row, lines) for row in rows):
-            points = sorted(
-                (row[variable], row[measure])
-                for row in rows
-                if row[measure] is not None and _line(row, lines) == label
-            )
-            if points:
-                axes.plot(*zip(*points, strict=True), marker='.', label=label)
-        axes.set_ylabel(measure.replace('_', ' '))
-        _logarithmic(axes, 'y')
-        axes.grid(alpha=0.3)
     values = [row[variable] for row in rows]
-    if max(values) >= _LOGARITHMIC_FROM * min(values) > 0:
-        _logarithmic(panels[-1], 'x')
-    panels[-1].set_xlabel(variable.replace('_', ' '))
-    if lines:
-        panels[0].legend(fontsize=8)
-    return figure
+    is_wide = max(values) >= _LOGARITHMIC_FROM * min(values) > 0
+    panels = []
+    for measure in measures:
+        points = [
+            (_line(row, lines), row[variable], row[measure])
+            for row in rows
+            if row[measure] is not None
+        ]
+        drawn = _lines([name for name, _, _ in points], points)
+        panels.append(
+            charts.Panel('', _words(variable), _words(measure), drawn, x_log=is_wide, y_log=True)
+        )
+    return charts.draw(panels, len(panels))
+
+
+def _lines(names: Sequence[str], points: Sequence[tuple[str, float, float]]) -> list[charts.Line]:
+    """A line for each name, through its points: name, place and value."""
+    lines = []
+    for number, name in enumerate(dict.fromkeys(names)):
+        own = dict(sorted((x, y) for each, x, y in points if each == name))
+        lines.append(
+            charts.Line(name, list(own), list(own.values()), number, number // len(charts.COLORS))
+        )
+    return lines
 
 
 def _line(row: Mapping, keys: Sequence[str]) -> str:
     """The label of a row's line: names as they are, numbers after their keys."""
     return ', '.join(
-        row[key] if isinstance(row[key], str) else f'{key.replace("_", " ")} {row[key]:,}'
-        for key in keys
+        row[key] if isinstance(row[key], str) else f'{_words(key)} {row[key]:,}' for key in keys
     )
 
 
-def _logarithmic(axes: Any, name: str) -> None:
-    """Makes an axis logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
-    axes.set(**{f'{name}scale': 'log'})
-    axis = getattr(axes, f'{name}axis')
-    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(ticker.StrMethodFormatter('{x:,.12g}'))
-    axis.set_minor_formatter(ticker.NullFormatter())
+def _words(name: str) -> str:
+    return name.replace('_', ' ')
 
 
 def _series(rows: Sequence[Mapping[str, float]], name: str) -> tuple[list, list]:

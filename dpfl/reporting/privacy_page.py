@@ -13,7 +13,7 @@ from dpfl import accounting
 from dpfl.accounting import tradeoff
 from dpfl.accounting.reports import page
 from dpfl.mechanisms import rounding
-from dpfl.reporting import html_parts
+from dpfl.reporting import charts, html_parts
 
 _POINTS = 40  # Points of a curve.
 _SPACE = 1.1  # Height of a vertical axis, relative to the curves in it.
@@ -21,7 +21,7 @@ _COARSENESS = 64.0  # Of the grid of a loss distribution: a figure needs many, a
 # CSS classes of the sections; all others are 'more', below the first screen.
 _KINDS = {'Who took part': 'card', 'What was checked': 'card', 'Not covered': 'limits'}
 _COURSE = 'Course'  # The figure beside the headline.
-_LEFT, _RIGHT = '#0072B2', '#D55E00'
+_LEFT, _RIGHT = charts.COLORS[:2]
 # Metrics to draw beside epsilon: the first of these that was measured.
 _MEASURES = ('accuracy', 'loss')
 # Accuracies to compare with: key, label in the figure, place and side of the label.

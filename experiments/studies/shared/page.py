@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpfl import accounting
-from dpfl.reporting import charts, html_parts
+from dpfl.reporting import charts, html_parts, plain_text
 from experiments.studies.shared import grid
 from experiments.studies.shared.results import (
     CONFIDENCE,
@@ -215,9 +215,7 @@ def _links(results: Results) -> list[dict[str, str]]:
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:
     """A table in Markdown; the first row has the names of the columns."""
-    names = list(rows[0])
-    lines = [names, ['---'] * len(names), *([row[name] for name in names] for row in rows)]
-    return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
+    return plain_text.markdown(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _words(name: str) -> str:
