@@ -82,7 +82,7 @@ def _check(config: TrainConfig, opened: OpenedText) -> None:
     population = functools.partial(opened.population, config.sampling.population)
     plan = build_plan(config.privacy, config.sampling, population=population, dimension=lambda: 0)
     plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))
-    config.sampling.sampler(plan.participation, population(), config.seed, plan.sampling)
+    config.sampling.sampler(plan, population(), config.seed)
 
 
 def _row(case: 'results.CaseResult', name: str) -> dict[str, Any]:

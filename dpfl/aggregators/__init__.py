@@ -5,7 +5,12 @@ divides by the planned cohort. The room builds on `dpfl.accounting` and `dpfl.me
 nothing of data or models.
 """
 
-from dpfl.aggregators.build import build_aggregator, build_query, build_weighted_aggregator
+from dpfl.aggregators.build import (
+    build_aggregator,
+    build_noise_ring,
+    build_query,
+    build_weighted_aggregator,
+)
 from dpfl.aggregators.clipping import PerLayer, clip_flat
 from dpfl.aggregators.estimators import WeightedRecord
 from dpfl.aggregators.extension import extended_state
@@ -18,6 +23,7 @@ __all__ = [
     'PerLayer',
     'WeightedRecord',
     'build_aggregator',
+    'build_noise_ring',
     'build_query',
     'build_weighted_aggregator',
     'clip_flat',

@@ -187,3 +187,20 @@ def round_metrics(
         clip_norm_estimate=after['estimate_clip'],
         clip_count=after['clip_counts'] - before['clip_counts'],
     )
+
+
+def recorded(plan: accounting.PrivacyPlan, t: int, metrics: Any) -> dict[str, float]:
+    """What a run records of adaptive clipping in round `t`, from 0; nothing without it.
+
+    Args:
+      plan: of the run.
+      t: the round.
+      metrics: of the aggregator in that round, of `round_metrics` or of another one.
+
+    Returns:
+      The metrics, and `clip_restart`: 1 if the noise started afresh in the round, else 0.
+    """
+    if 'clip_count' not in metrics:
+        return {}
+    values = {name: float(value) for name, value in metrics.items()}
+    return values | {'clip_restart': float(t in plan.fresh_rounds)}

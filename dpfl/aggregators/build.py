@@ -1,6 +1,7 @@
 """Builds the query and the TFF aggregator of a privacy plan: the order of composition."""
 
 import collections
+import os
 from typing import Any, NamedTuple
 
 import dp_accounting
@@ -19,7 +20,7 @@ from dpfl.aggregators import (
     precision,
     query,
 )
-from dpfl.aggregators.noise import correlated, hardened_query
+from dpfl.aggregators.noise import correlated, hardened_query, hardened_ring, noise_ring
 
 
 def build_query(
@@ -208,6 +209,31 @@ def build_aggregator(
     return _PrivateMeanFactory(
         plan, seed, clip, secure_sum, record_aggregation_factory, supplied_noise
     )
+
+
+def build_noise_ring(
+    plan: accounting.PrivacyPlan,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    show_progress: bool = True,
+) -> noise_ring.SuppliedRows:
+    """The ring with the past noise of a plan, for a query that takes `supplied_noise`.
+
+    Args:
+      plan: of the query or aggregator.
+      directory: where to keep past noise in a file; None for memory.
+      show_progress: shows a bar on standard error when many rounds are recomputed.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, noise='hardened')
+      >>> with build_noise_ring(plan) as ring:
+      ...     type(ring).__name__
+      'HardenedRing'
+    """
+    ring = hardened_ring.HardenedRing if plan.noise == 'hardened' else noise_ring.NoiseRing
+    return ring(plan, directory, show_progress=show_progress)
 
 
 def build_weighted_aggregator(

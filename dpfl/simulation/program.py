@@ -17,6 +17,7 @@ from dpfl.accounting import running
 from dpfl.accounting.measured.measured import AUDIT, Measured
 from dpfl.accounting.records import archive, comparison, journal
 from dpfl.accounting.reports import inputs
+from dpfl.aggregators import adaptive_clip
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import checkpoint, data_digest, extension, metrics, run_directory
 from dpfl.simulation import state as state_lib
@@ -120,7 +121,6 @@ class _Run:
         plan = experiment.plan
         self._planned = plan.clients_per_round if plan.estimator.kind == 'fixed' else None
         self._measured: Measured | None = None
-        self._fresh_rounds = frozenset(plan.fresh_rounds)
         self._epsilon = running.RunningEpsilon(plan, experiment.delta, experiment.accountant)
         self._runtime = contexts.Runtime({}, learning.sharded_cohorts)
 
@@ -355,9 +355,8 @@ class _Run:
             yield lambda state, intent: state
             return
         folder = path if storage.name == 'file' else None
-        plan = self._experiment.plan
-        ring_type = aggregators.HardenedRing if plan.noise == 'hardened' else aggregators.NoiseRing
-        with ring_type(plan, folder, show_progress=self._experiment.progress) as ring:
+        plan, progress = self._experiment.plan, self._experiment.progress
+        with aggregators.build_noise_ring(plan, folder, show_progress=progress) as ring:
 
             def supplied(state: Any, intent: Any) -> Any:
                 with _storage.naming(path):
@@ -385,10 +384,7 @@ class _Run:
             _log.warning('round %d: %s, %d times; computed again', t + 1, loss, count)
             self._journal.note(ray_losses=count)
         values = _round_metrics(experiment, output, t + 1)
-        released = output.metrics['aggregator']
-        if 'clip_count' in released:  # With an adaptive clip norm.
-            values |= {name: float(value) for name, value in released.items()}
-            values['clip_restart'] = float(t in self._fresh_rounds)
+        values |= adaptive_clip.recorded(experiment.plan, t, output.metrics['aggregator'])
         values['epsilon'] = self._epsilon.after(t + 1)
         self._model, whole = state_lib.digests(output.state)
         numbers = {name: float(value) for name, value in values.items()}

@@ -85,7 +85,7 @@ def _plan(
     if before.releases and not drawn:
         # The size of the model may depend on a draw: refuse bad settings before making the draw.
         first = make(dimension=opened.most_parameters, on_choice=lambda candidates: None)
-        config.sampling.sampler(first.participation, clients(), config.seed, first.sampling)
+        config.sampling.sampler(first, clients(), config.seed)
     plan = make(dimension=opened.num_parameters, on_choice=on_choice)
     # Raises early if delta is out of range, or the accountant does not know the plan.
     plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))

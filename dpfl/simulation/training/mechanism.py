@@ -86,6 +86,11 @@ class MechanismConfig(Settings):
             if (value := getattr(self, name)) not in (getattr(MechanismConfig, name), '', ())
         }
 
+    @property
+    def default_restarts(self) -> tuple[int, int] | None:
+        """(first, every) of correlated noise for which no restarts are given; None for none."""
+        return None
+
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:
         """Builds a mechanism that is given as a JSON object from its parameters."""
@@ -97,7 +102,6 @@ class MechanismConfig(Settings):
 def build(
     config: MechanismConfig,
     rounds: int,
-    default_restarts: tuple[int, int] | None = None,
     optimize_for: Participation | None = None,
 ) -> mechanisms.Mechanism:
     """Builds the mechanism of a configuration.
@@ -105,8 +109,6 @@ def build(
     Args:
       config: its `mechanism` must be a mechanism, or a name in `NAMES`.
       rounds: number of rounds.
-      default_restarts: (first, every), used if the configuration has no restarts and the noise of
-        the mechanism is correlated.
       optimize_for: the schema for which a mechanism is optimised of which no parameter is given;
         None to refuse that. A report about noise that was drawn before must not optimise anew.
 
@@ -117,7 +119,7 @@ def build(
         base = config.mechanism.with_rounds(rounds)
     else:
         base = _named(config, rounds, optimize_for)
-    return with_restarts(base, config, default_restarts)
+    return with_restarts(base, config)
 
 
 def is_optimized(config: MechanismConfig) -> bool:
@@ -128,16 +130,12 @@ def is_optimized(config: MechanismConfig) -> bool:
     return optimizer is not None and not config.parameters()
 
 
-def with_restarts(
-    base: mechanisms.Mechanism,
-    config: MechanismConfig,
-    default_restarts: tuple[int, int] | None = None,
-) -> mechanisms.Mechanism:
+def with_restarts(base: mechanisms.Mechanism, config: MechanismConfig) -> mechanisms.Mechanism:
     """The mechanism with the restarts of the configuration, or the default ones."""
     given = None
     if config.restart_first is not None and config.restart_every is not None:
         given = config.restart_first, config.restart_every
-    schedule = given or default_restarts
+    schedule = given or config.default_restarts
     if schedule is None or (base.starts_afresh and not base.is_independent):
         return base
     if given is None and base.is_independent:

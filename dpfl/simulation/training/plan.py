@@ -10,9 +10,6 @@ from dpfl.simulation.training.mechanism import AUTO, NONE
 from dpfl.simulation.training.privacy_config import AMOUNTS, PrivacyConfig
 from dpfl.simulation.training.round_config import SamplingConfig, participation, required
 
-# (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
-ADAPTIVE_RESTARTS = (128, 1024)
-
 
 def build_plan(
     privacy: PrivacyConfig,
@@ -40,65 +37,30 @@ def build_plan(
       ArgumentError: if values are missing, not allowed, or contradict each other.
     """
     schema = participation(sampling)
-    clipping, cohort = privacy.clipping_fields(), sampling.clients_per_round
-    restarts = ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     is_silent = privacy.mechanism == NONE
     if is_silent:
-        mechanism = mechanism_lib.with_restarts(
-            mechanisms.Identity(schema.rounds), privacy, restarts
-        )
+        identity = mechanisms.Identity(schema.rounds)
+        mechanism = mechanism_lib.with_restarts(identity, privacy)
     elif privacy.mechanism == AUTO:
-        chosen, candidates = mechanisms.choose(
-            schema,
-            dimension(),
-            privacy.memory_limit,
-            noise=privacy.noise,
-        )
+        chosen, candidates = privacy.choose_mechanism(schema, dimension())
         on_choice(candidates)
-        mechanism = mechanism_lib.with_restarts(chosen, privacy, restarts)
+        mechanism = mechanism_lib.with_restarts(chosen, privacy)
     else:
         required(privacy, 'mechanism')
         # With amplification a mechanism is not best for the schema, but for the sampling.
         optimize_for = None if sampling.is_amplified else schema
-        mechanism = mechanism_lib.build(privacy, schema.rounds, restarts, optimize_for)
+        mechanism = mechanism_lib.build(privacy, schema.rounds, optimize_for)
     fields: dict[str, Any] = dict(
         mechanism=mechanism,
         participation=schema,
-        clients_per_round=cohort,
-        adjacency=privacy.adjacency,
-        noise=privacy.noise,
         earlier=earlier,
         before=before,
-        **clipping,
+        **privacy.plan_fields(sampling.clients_per_round, dimension),
     )
     fields |= sampling.plan_fields(mechanism, schema, population)
-    if privacy.secagg:
-        fields['discretization'] = privacy.discretization(privacy.clip_norm, cohort, dimension())
-    elif privacy.model_dimension is not None:
-        raise ArgumentError('model_dimension', privacy.model_dimension, 'needs secagg')
     plan = _with_noise(privacy, is_silent, fields)
-    check_adapts(privacy, plan)
+    privacy.check_plan(plan)
     return plan
-
-
-def check_adapts(privacy: PrivacyConfig, plan: accounting.PrivacyPlan) -> None:
-    """Checks that an adaptive clip norm can change in one round of the plan at least.
-
-    Raises:
-      ArgumentError: if not; it names `rounds` and the number that would do.
-    """
-    if not privacy.adaptive_clip or plan.fresh_rounds:
-        return
-    rounds = plan.participation.rounds
-    if plan.mechanism.is_independent:
-        raise ArgumentError('rounds', rounds, 'must be >= 2 for adaptive_clip')
-    first = ADAPTIVE_RESTARTS[0] if privacy.restart_first is None else privacy.restart_first
-    raise ArgumentError(
-        'rounds',
-        rounds,
-        f'must be >= {first + 2} for adaptive_clip, whose clip norm first changes after the round '
-        f'restart_first={first}, counted from 0; a smaller restart_first needs fewer rounds',
-    )
 
 
 def check_schedule(plan: accounting.PrivacyPlan) -> None:

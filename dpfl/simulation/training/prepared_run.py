@@ -62,7 +62,7 @@ class PreparedRun(abc.ABC):
         design = None
 
         def samplers(seed: int) -> Any:
-            return config.sampling.sampler(plan.participation, population, seed, plan.sampling)
+            return config.sampling.sampler(plan, population, seed)
 
         if config.audit.audit:
             size = self.num_parameters(task)

@@ -1,9 +1,10 @@
 """Privacy settings: noise, rounding and clipping. Does not import TensorFlow."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
-from dpfl import _validate, accounting, mechanisms
+from dpfl import Participation, _validate, accounting, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.accounting import gaussian
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
@@ -17,6 +18,8 @@ _MECHANISM = (
 )
 # Help of the flags of commands that do not offer --mechanism=auto.
 WITHOUT_AUTO = {'mechanism': _MECHANISM}
+# (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
+_ADAPTIVE_RESTARTS = (128, 1024)
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon')
 _BIASED_MEAN = (
@@ -210,6 +213,11 @@ class ClippingConfig(Settings):
         needs='adaptive_clip',
     )
 
+    @property
+    def default_restarts(self) -> tuple[int, int] | None:
+        """Those of [Xu23] for an adaptive clip norm, which only changes in a restart."""
+        return _ADAPTIVE_RESTARTS if self.adaptive_clip else None
+
     def clipping_fields(self) -> dict[str, Any]:
         """The fields of a plan that say how updates are clipped and averaged.
 
@@ -287,3 +295,61 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
             raise ArgumentError(
                 given[1], getattr(self, given[1]), f'cannot be combined with {given[0]}'
             )
+
+    def choose_mechanism(
+        self, schema: Participation, dimension: int
+    ) -> tuple[mechanisms.Mechanism, list[mechanisms.Candidate]]:
+        """As `mechanisms.choose`, within the memory and for the noise of the settings.
+
+        Args:
+          schema: that of the run.
+          dimension: number of parameters of the model.
+
+        Raises:
+          ArgumentError: if an argument is out of its range.
+        """
+        return mechanisms.choose(schema, dimension, self.memory_limit, noise=self.noise)
+
+    def plan_fields(self, clients_per_round: int, dimension: Callable[[], int]) -> dict[str, Any]:
+        """The fields of a plan except mechanism, amount of noise, and those of the sampling.
+
+        Args:
+          clients_per_round: cohort size of the plan.
+          dimension: returns the number of parameters of the model; only called for secure
+            aggregation.
+
+        Raises:
+          ArgumentError: if a value is not allowed.
+        """
+        rounding = None
+        if self.secagg:
+            rounding = self.discretization(self.clip_norm, clients_per_round, dimension())
+        elif self.model_dimension is not None:
+            raise ArgumentError('model_dimension', self.model_dimension, 'needs secagg')
+        return dict(
+            clients_per_round=clients_per_round,
+            adjacency=self.adjacency,
+            noise=self.noise,
+            discretization=rounding,
+            **self.clipping_fields(),
+        )
+
+    def check_plan(self, plan: accounting.PrivacyPlan) -> None:
+        """Checks that an adaptive clip norm can change in one round of the plan at least.
+
+        Raises:
+          ArgumentError: if not; it names `rounds` and the number that would do.
+        """
+        if not self.adaptive_clip or plan.fresh_rounds:
+            return
+        rounds = plan.participation.rounds
+        if plan.mechanism.is_independent:
+            raise ArgumentError('rounds', rounds, 'must be >= 2 for adaptive_clip')
+        first = _ADAPTIVE_RESTARTS[0] if self.restart_first is None else self.restart_first
+        raise ArgumentError(
+            'rounds',
+            rounds,
+            f'must be >= {first + 2} for adaptive_clip, whose clip norm first changes after the '
+            f'round restart_first={first}, counted from 0; a smaller restart_first needs fewer '
+            'rounds',
+        )

@@ -234,14 +234,13 @@ def _has_mechanism(privacy: PrivacyConfig, recorded: accounting.PrivacyPlan) -> 
         base = base.base
     entry = registry.ENTRIES.get(asked) if isinstance(asked, str) else None
     is_simple = not isinstance(asked, str) or (entry is not None and not entry.optimizer)
-    restarts = plan.ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     if (is_simple or privacy.blt_decay) and not privacy.strategy:
-        made = mechanism_lib.build(privacy, recorded.mechanism.rounds, restarts)
+        made = mechanism_lib.build(privacy, recorded.mechanism.rounds)
         return made.digest() == recorded.mechanism.digest()
     kind = asked if entry is None else entry.kind.name
     if kind == Restarted.name:  # The file has the restarts.
         return recorded.mechanism.name == kind
-    made = mechanism_lib.with_restarts(base, privacy, restarts)
+    made = mechanism_lib.with_restarts(base, privacy)
     return kind in (AUTO, base.name) and made.fresh_rounds == recorded.mechanism.fresh_rounds
 
 

@@ -157,26 +157,19 @@ class SamplingConfig(ParticipationConfig):
                 f'must be <= {population}, the clients to train on that the data have',
             )
 
-    def sampler(
-        self,
-        schema: Participation,
-        population: int,
-        seed: int,
-        kind: accounting.Sampling | None = None,
-    ) -> samplers.Sampler:
-        """Builds the sampler for a schema and a population.
+    def sampler(self, plan: accounting.PrivacyPlan, population: int, seed: int) -> samplers.Sampler:
+        """Builds the sampler of a plan.
 
         Args:
-          schema: that of the plan.
+          plan: that of the settings, or one with the same schema and sampling.
           population: number of clients.
           seed: of the cohorts.
-          kind: the sampling of the plan.
 
         Raises:
           ArgumentError: if the sampler cannot keep the schema, or the data have too few clients.
         """
         self.check_cohort(population)
-        cohort = self.clients_per_round
+        cohort, schema, kind = self.clients_per_round, plan.participation, plan.sampling
         try:
             if kind is not None:
                 return samplers.RandomSampler(kind, schema.rounds, cohort, seed)

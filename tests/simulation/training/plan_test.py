@@ -218,7 +218,7 @@ def test_a_plan_with_sampling_is_kept_by_its_sampler(kind, changes, groups, sche
     plan = _plan_of(config)
     settings = plan.sampling.to_dict()
     assert (settings.get('groups'), plan.participation) == (groups, schema)
-    sampler = config.sampling.sampler(schema, _POPULATION, 0, plan.sampling)
+    sampler = config.sampling.sampler(plan, _POPULATION, 0)
     sampling.check(sampler, plan)
     if cap := settings.get('cohort_cap'):
         assert max(sampler.cohort(t).size for t in range(5)) <= cap == 6

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from dpfl import _random, accounting
+from dpfl import _random, accounting, mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.planning import feasibility
 from dpfl.simulation.training import (
@@ -43,6 +43,16 @@ def test_statistics_are_those_of_the_words():
     assert few.words.tolist() == [2, 2] and few.sentences.tolist() == [1, 2]
 
 
+def _silent(schema, cohort):
+    return accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(schema.rounds),
+        participation=schema,
+        clip_norm=1.0,
+        noise_multiplier=0.0,
+        clients_per_round=cohort,
+    )
+
+
 @pytest.mark.parametrize('population', [12, 500, 40_000])
 @pytest.mark.parametrize('epsilon', [None, 8.0])
 def test_proposed_schemas_can_be_kept(population, epsilon):
@@ -53,7 +63,7 @@ def test_proposed_schemas_can_be_kept(population, epsilon):
         schema = goal.schema(rounds, participations)
         config = SamplingConfig(**schema)
         kept = participation(config)
-        sampler = config.sampler(kept, population, 0)
+        sampler = config.sampler(_silent(kept, config.clients_per_round), population, 0)
         seen = np.concatenate([sampler.cohort(t) for t in range(rounds)])
         assert max(np.unique(seen, return_counts=True)[1]) <= kept.count
         # The flag file may be followed by other rounds: participations follow them.
