@@ -13,6 +13,7 @@ run. A draw or a round that was computed must be in the journal of all of them.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -27,7 +28,7 @@ import numpy as np
 
 from dpfl.accounting.records import archive, journal
 from dpfl.simulation import program, run_directory
-from dpfl.simulation.training import execution
+from dpfl.simulation.training import prepared_task
 from dpfl.tasks import before_training
 from scripts import faults_at_writes, system_calls
 from tests.simulation import toy_experiment
@@ -276,9 +277,8 @@ class _Runs:
         tell = self._computed if is_observed else lambda *arguments: None
         directory = run_directory.RunDirectory(path, resume=True)
         with directory.in_use():
-            run = execution.Run(directory=directory, configuration={}, settings={})
             if not directory.state.begun:
-                draw(run, None, tell)
+                draw(directory, None, tell)
             process = _Observed(self._experiment.process, tell)
             experiment = dataclasses.replace(self._experiment, process=process)
             program.run_training(experiment, directory)
@@ -303,18 +303,22 @@ class _Observed:
         return self._process.next(state, data)
 
 
-def draw(run: execution.Run, noise_seed: int | None, tell=lambda *arguments: None) -> None:
+def draw(
+    directory: run_directory.RunDirectory, noise_seed: int | None, tell=lambda *arguments: None
+) -> None:
     """Draws words, as a run does before its training.
 
     Args:
-      run: the run, whose directory is in use.
+      directory: the directory of the run, in use.
       noise_seed: of the draws; None for noise from the keys of the run.
       tell: called before the draw with the name of its event, and how often that was written.
     """
     found = before_training.BeforeTraining(
         words=before_training.WordRelease.of_guarantee(3.0, 1e-3, words_per_client=2),
         noise_seed=noise_seed,
-        draw=run.draw,
+        draw=functools.partial(
+            prepared_task.draw, directory, functools.partial(directory.begin, {}, {})
+        ),
     )
 
     def find(noise):

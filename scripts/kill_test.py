@@ -29,7 +29,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from dpfl.accounting.records import archive, journal  # noqa: E402
 from dpfl.cli.command import command_line  # noqa: E402
 from dpfl.simulation import program, run_directory  # noqa: E402
-from dpfl.simulation.training import execution  # noqa: E402
 from scripts import crashes_at_writes, faults_at_writes  # noqa: E402
 from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
@@ -200,9 +199,8 @@ def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
     directory = run_directory.RunDirectory(path, resume=True)
     say_ready()
     with directory.in_use():
-        run = execution.Run(directory=directory, configuration={}, settings={})
         if not directory.state.begun:
-            crashes_at_writes.draw(run, noise_seed)
+            crashes_at_writes.draw(directory, noise_seed)
         program.run_training(experiment, directory)
 
 

@@ -199,7 +199,7 @@ class WordCounts:
 
 
 class Draw(Protocol):
-    """Makes a draw and records it: `execution.Run.draw`."""
+    """Makes a draw and records it: `prepared_task.draw` in the directory of a run."""
 
     def __call__(
         self,

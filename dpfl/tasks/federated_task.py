@@ -13,6 +13,7 @@ from dpfl import _validate, errors
 
 # Examples of one client or several: arrays by name, an example in each row.
 Examples = Mapping[str, np.ndarray]
+EVAL_BATCH_SIZE = 256
 # Clients of a run on synthetic data, if its configuration gives no number.
 _DEFAULT_POPULATION = 10_000
 

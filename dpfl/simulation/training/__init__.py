@@ -15,8 +15,7 @@ from dpfl.simulation.training.config import (
     TrainConfig,
 )
 from dpfl.simulation.training.cost import Cost, dry_run
-from dpfl.simulation.training.execution import TrainResult
-from dpfl.simulation.training.federated import train
+from dpfl.simulation.training.execution import TrainResult, train
 from dpfl.simulation.training.pretraining import PretrainConfig, PretrainResult, pretrain
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.round_config import SamplingConfig

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from dpfl import _validate
 from dpfl._settings import Settings, setting
@@ -334,6 +334,11 @@ class TrainConfig(RunConfig):
         return dataclasses.replace(self, task=TaskConfig(task=CUSTOM))
 
     @property
+    def counts_warm_start(self) -> bool:
+        """Whether the run begins with the model of a run that its guarantee counts."""
+        return self.task.warm_start is not None and not self.course.warm_start_is_public
+
+    @property
     def model_name(self) -> str:
         """Name of the model that is trained; empty for a task of one's own."""
         names: Sequence[str] = MODELS[self.task.task]
@@ -441,6 +446,8 @@ class GanConfig(RunConfig):
     optimization: GanOptimizationConfig = GanOptimizationConfig()
     evaluation: EvaluationConfig = EvaluationConfig(eval_every=20, eval_clients=5)
     audit: AuditConfig = AuditConfig()
+    course: ClassVar[CourseConfig] = CourseConfig()  # It begins anew, and trains all rounds.
+    counts_warm_start: ClassVar[bool] = False
 
     def check(self) -> None:
         """Checks that an audit is possible, and that no setting is given that a GAN has not."""

@@ -6,7 +6,7 @@ from typing import Any
 from dpfl import accounting
 from dpfl.errors import ArgumentError
 from dpfl.planning import feasibility
-from dpfl.simulation.training import execution, fedavg
+from dpfl.simulation.training import execution
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.config import PRIVATE_VOCABULARY
 from dpfl.tasks.federated_task import FederatedTask
@@ -90,12 +90,12 @@ def dry_run(
         )
     if task is not None:
         config = config.of_own_task()
-    prepared = fedavg.prepare(config, task, tell=execution.teller(progress))
-    plan = prepared.plan
-    loaded, population = prepared.load()
+    run = execution.Run(config=config, own_task=task, progress=progress)
+    plan = run.plan
+    loaded, population = run.load()
     # Counting words for the baselines can take long.
-    prepared.experiment(dataclasses.replace(loaded, baselines=None), population)  # May refuse.
-    parameters, storage = prepared.num_parameters(loaded), prepared.noise_storage(loaded)
+    run.experiment(dataclasses.replace(loaded, baselines=None), population)  # May refuse.
+    parameters, storage = run.source.num_parameters(), run.noise_storage()
     delta, method = config.privacy.delta, config.privacy.accountant_of(plan)
     guarantee = accounting.PrivacyReport.from_plan(plan, (delta,), None, method).guarantee
     return Cost(

@@ -1,32 +1,34 @@
-"""Runs in their directories: beginning one, continuing one, or returning a finished one."""
+"""`train`: a run in its directory, which it begins, continues, or returns if it is finished."""
 
 import dataclasses
-import hashlib
-import hmac
+import functools
 import html
 import json
 import math
+import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import _random, _storage, accounting, mechanisms
+from dpfl import _storage, accounting, mechanisms
+from dpfl.accounting import gaussian
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError, RunError, StorageError
 from dpfl.planning import feasibility
-from dpfl.simulation import earlier_settings, extension
+from dpfl.simulation import extension
+from dpfl.simulation.training import fedavg, fork, gan, prepared_task, run_data, run_model
 from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training import run_data, run_model
 from dpfl.simulation.training.config import GanConfig, TrainConfig
+from dpfl.simulation.training.plan import build_plan, check_schedule
+from dpfl.tasks.before_training import BeforeTraining
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 
 if TYPE_CHECKING:
     from dpfl.simulation import run_directory
-    from dpfl.simulation.training.prepared_run import PreparedRun
-
-_Config = TypeVar('_Config', TrainConfig, GanConfig)
+    from dpfl.simulation.experiment import Experiment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,149 +100,248 @@ class TrainResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that is about to be executed. Its directory is in use.
+    """A run of a configuration. What it consists of is made when it is first needed, and once.
 
     Attributes:
-      directory: the directory of the run.
-      configuration: the settings that it is made from, by name, as JSON values. A run can only be
-        continued with the same ones, or with more rounds.
-      settings: all settings, as in `journal.Planned`.
+      config: the configuration; of a custom task, if there is a task of one's own.
+      own_task: that task; None for the one that the configuration names.
+      directory: the directory of the run, in use; None for a run that is only shown.
       files: texts that describe the run, by the names of their files, as in `journal.Planned`.
-      tell: called with messages for the person who started the run.
-      notice: one of these messages, for before the first round.
+      progress: show a progress bar and messages on standard error.
+      notice: a message to show before the first round.
     """
 
-    directory: 'run_directory.RunDirectory'
-    configuration: Mapping[str, Any]
-    settings: Mapping[str, Any] | None
+    config: TrainConfig | GanConfig
+    own_task: FederatedTask | None = None
+    directory: 'run_directory.RunDirectory | None' = None
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    tell: Callable[[str], None] = lambda text: None
+    progress: bool = True
     notice: str = ''
+
+    @functools.cached_property
+    def tell(self) -> Callable[[str], None]:
+        """Shows messages to the person who started the run."""
+        return teller(self.progress)
+
+    @functools.cached_property
+    def configuration(self) -> Mapping[str, Any]:
+        """The settings with which alone the run can be continued, by name, as JSON values."""
+        made_from = {} if self.own_task is None else self.own_task.made_from
+        return {**self.config.fixed(), **made_from}
+
+    @functools.cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """All settings, as in `journal.Planned`."""
+        return json.loads(json.dumps(self.config.to_dict()))
+
+    @property
+    def _state(self) -> journal.State:
+        return journal.State() if self.directory is None else self.directory.state
 
     @property
     def _has_begun(self) -> bool:
         """Whether rounds were released, so that the settings are fixed."""
-        return self.directory.state.begun > 0
+        return self._state.begun > 0
 
     @property
-    def is_longer(self) -> bool:
+    def _is_longer(self) -> bool:
         """Whether the run is to have more rounds than it was planned for."""
-        before = self.directory.state.configuration
-        return self._has_begun and extension.is_wanted(before, self.configuration)
+        return self._has_begun and extension.is_wanted(
+            self._state.configuration, self.configuration
+        )
 
-    def require_settings(self) -> None:
-        """Checks that a run that continues has the settings with which it began.
+    @functools.cached_property
+    def _before(self) -> BeforeTraining:
+        """How the run makes its releases before training."""
+        if self.own_task is not None:  # It has no words to find.
+            return BeforeTraining()
+        if self.directory is None:
+            return prepared_task.of_run(self.config)
+        draw = functools.partial(prepared_task.draw, self.directory, self._begin)
+        return prepared_task.of_run(self.config, draw)
+
+    def _begin(self) -> None:
+        """Deletes an earlier run in the directory, if that was wanted, and begins this one."""
+        assert self.directory is not None
+        if not self._has_begun:
+            self.directory.begin(self.settings, self.files)
+
+    @functools.cached_property
+    def source(self) -> TaskSource:
+        """The task, opened as far as questions need it."""
+        if isinstance(self.config, GanConfig):
+            return gan.GanTask(self.config, self.own_task)
+        return fedavg.opened(self.config, self.own_task, self.tell, self._before)
+
+    def clients(self) -> int:
+        """The number of clients to train on; opens the data."""
+        return self.source.population(self.config.sampling.population)
+
+    @functools.cached_property
+    def _origin(self) -> fork.Origin:
+        return fork.taken_over(self.config, self.directory)
+
+    @functools.cached_property
+    def _candidates(self) -> list[mechanisms.Candidate]:
+        """The mechanisms that the plan's was chosen from, that one first; filled by `plan`."""
+        return []
+
+    @functools.cached_property
+    def plan(self) -> accounting.PrivacyPlan:
+        """The privacy plan. Nothing has taken long when it is made.
 
         Raises:
-          ArgumentError: if another setting differs; it names the setting.
+          ArgumentError: if a value is not allowed.
+          RunError: if the plan of a run that continues is damaged.
         """
-        if self._has_begun and not self.is_longer:
-            before = self.directory.state.configuration
-            extension.require_configuration(before, self.configuration)
+        before, config = self._before, self.config
+        releases, origin = before.releases, self._origin
+        if self._has_begun and not self._is_longer:
+            return self._recorded()
+        drawn = self._state.drawn
 
-    def with_strategy(self, config: _Config) -> _Config:
+        def made(dimension: Callable[[], int], **how: Any) -> accounting.PrivacyPlan:
+            plan = build_plan(
+                self._with_strategy().privacy,
+                config.sampling,
+                population=self.clients,
+                dimension=dimension,
+                earlier=origin.plans,
+                before=prepared_task.counted(releases, drawn),
+                **how,
+            )
+            check_schedule(plan)
+            return plan
+
+        if releases and not drawn:
+            # The size of the model may depend on a draw: refuse bad settings before making it.
+            first = made(self.source.most_parameters)
+            config.sampling.sampler(first, self.clients(), config.seed)
+        plan = made(self.source.num_parameters, on_choice=self._candidates.extend)
+        # Raises early if delta is out of range, or the accountant does not know the plan.
+        plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))
+        return plan
+
+    def _with_strategy(self) -> TrainConfig | GanConfig:
         """The configuration from which the plan is made.
 
         Where the mechanism is optimised, a run that is to have more rounds keeps its own.
-
-        Raises:
-          RunError: if the plan of the run is damaged.
         """
-        before = self.directory.state.configuration
         if (
-            not self.is_longer
-            or before.get('mechanism') != self.configuration['mechanism']
-            or not mechanism_lib.is_optimized(config.privacy)
+            not self._is_longer
+            or self._state.configuration.get('mechanism') != self.configuration['mechanism']
+            or not mechanism_lib.is_optimized(self.config.privacy)
         ):
-            return config
+            return self.config
         used = self._recorded().mechanism
         base = used.base if isinstance(used, mechanisms.Restarted) else used
-        return config.with_values({'mechanism': base})
-
-    def known_plan(self) -> accounting.PrivacyPlan | None:
-        """The plan of a run that continues with it; None for one that makes its plan.
-
-        Raises:
-          RunError: if it is damaged.
-        """
-        return self._recorded() if self._has_begun and not self.is_longer else None
+        return self.config.with_values({'mechanism': base})
 
     def _recorded(self) -> accounting.PrivacyPlan:
+        assert self.directory is not None  # As rounds were released.
         try:
             return archive.read_plan(self.directory.path).plan
         except ValueError as error:
             raise RunError(str(error)) from None
 
-    def draw(
-        self,
-        what: str,
-        intent: Mapping[str, Any],
-        data: Iterable[np.ndarray],
-        find: Callable[[np.random.Generator], Any],
-        noise_seed: int | None,
-    ) -> Any:
-        """The result of a release before training, from the journal or a new draw.
+    def load(self) -> tuple[FederatedTask, int]:
+        """The task as it is trained, and the number of clients to train on."""
+        population = self.clients()  # Opens the data.
+        if text := gaussian.delta_warning(self.config.privacy.delta, population):
+            self.tell(text)
+        language = self.source.language_model()
+        task = prepared_task.prepared(self.config.task, self.source.load(), language)
+        origin = self._origin
+        seeds = {fork.EARLIER_SEEDS: list(origin.seeds)} if origin.seeds else {}
+        return dataclasses.replace(
+            task,
+            not_covered=(*task.not_covered, *origin.not_covered),
+            description={**task.description, **seeds},
+        ), population
 
-        The draw is in the journal before it is made, and its result before anybody sees it. Its
-        noise is a function of the root of the run's keys and of all its inputs: a repeated draw
-        gives the same result, and a draw from other data has other noise.
+    def record(self, task: FederatedTask) -> archive.PlanRecord:
+        """The inputs of the report, except the log, that are known before the run begins."""
+        config, plan, origin = self.config, self.plan, self._origin
+        return archive.PlanRecord(
+            plan,
+            (config.privacy.delta,),
+            config.privacy.accountant_of(plan),
+            noise_is_seeded=config.noise_seed is not None or origin.noise_is_seeded,
+            # All samplers draw their cohorts from a seed.
+            sampling_is_seeded=plan.sampling is not None,
+            # A run may state the same as the run whose model it begins with.
+            also_not_covered=tuple(dict.fromkeys((*config.not_covered, *task.not_covered))),
+            train_metrics_released=config.evaluation.release_train_metrics,
+            stop_at_accuracy=config.course.stop_at_accuracy,
+            earlier_noise_key_digests=origin.noise_key_digests,
+            warm_start_is_public=config.course.warm_start_is_public or origin.warm_start_is_public,
+            remarks=config.remarks(plan.participation.rounds),
+            about=accounting.About(
+                task=config.task.task,
+                model=config.model_name,
+                parameters=self.source.num_parameters(),
+            ),
+        )
+
+    def noise_storage(self) -> mechanisms.NoiseStorage:
+        """Where the past noise of the run is kept, unless it trains a GAN."""
+        plan, privacy = self.plan, self.config.privacy
+        kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
+        size = self.source.num_parameters()
+        return mechanisms.choose_noise_storage(kernel, size, privacy.memory_limit, plan.noise)
+
+    def experiment(self, task: FederatedTask, population: int) -> 'Experiment':
+        """What the training loop needs.
 
         Args:
-          what: name of the draw.
-          intent: as in `journal.Drew`, without `data`.
-          data: arrays from which the draw is made.
-          find: makes the draw from a source of noise; the result is a JSON value.
-          noise_seed: makes the noise repeatable, and the run a simulation.
+          task: the task, with its initial model.
+          population: number of clients to train on.
 
         Raises:
-          ArgumentError: if it was drawn under other settings.
-          RunError: if it was drawn from other data.
+          ArgumentError: if the task lacks data that the configuration needs.
         """
-        directory = self.directory
-        if not self._has_begun:
-            directory.begin(self.settings, self.files)
-        total = hmac.new(directory.data_key(), what.encode() + b'\n', hashlib.sha256)
-        total.update(journal.digest(data).encode())
-        whole = json.loads(
-            json.dumps({**intent, 'noise_seed': noise_seed, 'data': total.hexdigest()})
-        )
-        event = journal.Drew(what=what, intent=whole)
-        known = directory.state.drawn.get(what)
-        if (
-            known is not None
-            and known.intent != whole
-            # Without its result, another intent would have another noise.
-            and (known.result is None or earlier_settings.left_out(known.intent) != whole)
-        ):
-            _refuse_draw(directory.path, known, event)
-        if known is not None and known.result is not None:
-            return known.result
-        if known is None:
-            directory.journal.append(event)
-        if noise_seed is not None:
-            noise = _random.generator(f'noise.{what}', noise_seed)
+        from dpfl.auditing import canaries
+        from dpfl.simulation.experiment import Experiment
+
+        config, plan, design = self.config, self.plan, None
+
+        def sampler(seed: int) -> Any:
+            return config.sampling.sampler(plan, population, seed)
+
+        if config.audit.audit:
+            size = self.source.num_parameters()
+            design = canaries.design(plan, config.audit.canaries, config.seed, size, sampler)
+        if isinstance(config, GanConfig):
+            assert self.directory is not None  # A GAN is not only shown.
+            trained = gan.trained(config, plan, task, self.directory, design)
         else:
-            key = directory.key(f'draw {what}\n{json.dumps(whole, sort_keys=True)}')
-            noise = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], 'little')))
-        result = json.loads(json.dumps(find(noise)))
-        directory.journal.append(dataclasses.replace(event, result=result))
-        directory.write_tables()
-        return result
+            language = self.source.language_model()
+            trained = fedavg.trained(config, plan, task, language, self.noise_storage(), design)
+        return Experiment(
+            record=self.record(task),
+            sampler=sampler(config.seed),
+            eval_every=config.evaluation.eval_every,
+            noise_is_seeded=config.noise_seed is not None,
+            execution=config.execution,
+            configuration=self.configuration,
+            progress=self.progress,
+            **trained,
+        )
 
-    def execute(self, prepared: 'PreparedRun', progress: bool) -> TrainResult:
-        """Trains the rounds that are not done yet.
-
-        Args:
-          prepared: the run with its plan; nothing is loaded if it is finished.
-          progress: show a progress bar on standard error.
+    def execute(self) -> TrainResult:
+        """Trains the rounds that are not done yet. Nothing is loaded if the run is finished.
 
         Raises:
           ArgumentError: if a value is not allowed, or differs from that of the run to be continued.
           RunError: if a file cannot be read or written, or the run cannot be continued. The message
             is one line.
         """
-        directory, path, plan = self.directory, self.directory.path, prepared.plan
-        is_longer, state = self.is_longer, directory.state
+        directory = self.directory
+        assert directory is not None
+        is_longer, state, path = self._is_longer, directory.state, directory.path
+        if self._has_begun and not is_longer:
+            extension.require_configuration(state.configuration, self.configuration)
+        plan = self.plan
         if is_longer:
             self.tell(
                 f'{path}: {extension.check(directory.journal, self.configuration, plan, path)}'
@@ -262,19 +363,15 @@ class Run:
         # Importing TensorFlow takes seconds, so everything else is checked first.
         from dpfl.simulation import program
 
-        task, population = prepared.load()
-        experiment = dataclasses.replace(
-            prepared.experiment(task, population),
-            configuration=self.configuration,
-            progress=progress,
-        )
-        if prepared.candidates and not self._has_begun:
+        task, population = self.load()
+        experiment, candidates = self.experiment(task, population), self._candidates
+        if candidates and not self._has_begun:
             from dpfl.reporting import choice_page  # Loads matplotlib.
 
-            directory.begin(self.settings, self.files)
-            page = choice_page.render(prepared.candidates, plan.participation)
+            self._begin()
+            page = choice_page.render(candidates, plan.participation)
             directory.write_text(archive.CHOICE, page)
-            name = prepared.candidates[0].name
+            name = candidates[0].name
             self.tell(f'mechanism: {name}; reasons in {path / archive.CHOICE}')
         for what, draw in directory.state.drawn.items():
             if draw.result is None:
@@ -283,8 +380,7 @@ class Run:
                     'continue with the settings of the draw, which repeats it, or begin in another '
                     'directory and count both'
                 )
-        if not self._has_begun:
-            directory.begin(self.settings, self.files)
+        self._begin()
         data, saved = run_data.described(directory, task), None
         if self._has_begun:
             assert state.built is not None  # As a round has begun.
@@ -309,22 +405,6 @@ class Run:
         return _result(directory, result.report, result.rows)
 
 
-def _refuse_draw(path: pathlib.Path, known: journal.Drew, now: journal.Drew) -> NoReturn:
-    """Refuses to repeat a draw with other settings, or from other data."""
-    for name in sorted({*known.intent, *now.intent} - {'data', 'release'}):
-        if known.intent.get(name) != now.intent.get(name):
-            raise ArgumentError(
-                name,
-                now.intent.get(name),
-                f'must be {known.intent.get(name)}, with which {known.what} were drawn: the draw '
-                'counts, and another one would be a further release',
-            )
-    raise RunError(
-        f'{path / archive.LEDGER}: {known.what} were drawn from other data of the clients; a run '
-        'must continue with the data with which it began'
-    )
-
-
 def _result(
     directory: 'run_directory.RunDirectory',
     report: accounting.PrivacyReport,
@@ -342,6 +422,74 @@ def _result(
         built.references or {},
         ended.test or {},
     )
+
+
+def train(
+    config: TrainConfig | GanConfig,
+    directory: str | os.PathLike[str],
+    *,
+    task: FederatedTask | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    files: Mapping[str, str] | None = None,
+    notice: str = '',
+) -> TrainResult:
+    """Trains a model, and writes the run to a directory, with its privacy report.
+
+    A `GanConfig` trains a generator of images by DP-FedAvg-GAN ([Augenstein20], algorithm 1). The
+    weights of the result are those of the generator. In the directory, `plots/` has a sheet of
+    generated images for each evaluation, and `generator/` the generator as a SavedModel.
+
+    It can be called any number of times in a process. Ctrl-C ends it with KeyboardInterrupt. With
+    `resume`, an interrupted run continues, and ends with the same results, bit for bit.
+
+    Args:
+      config: the configuration of the run.
+      directory: the directory of the run; created if it does not exist.
+      task: your own task, for example from `dpfl.tasks.own_data.from_arrays`; by default the task
+        that the configuration names. A GAN needs no model in it: all batches of a client are
+        read, and in every round images are drawn from them.
+      resume: continue the run in the directory, which must have had the same configuration. If
+        there is none, begin one; if it is finished, return its result. With more rounds, the run
+        goes on beyond those it was planned for, and the guarantee becomes that of all rounds.
+      overwrite: replace an earlier run in the directory.
+      progress: show a progress bar and messages on standard error.
+      files: further texts to write to the directory when the run begins, by the names of their
+        files, `*.txt`.
+      notice: a message to show before the first round.
+
+    Raises:
+      ArgumentError: if a value is not allowed. Raised before anything that takes long.
+      RunError: if a file or Ray fails. Saved rounds stay intact.
+      DataError: if the data can no longer be read.
+
+    Example:
+      >>> config = TrainConfig(
+      ...     task=TaskConfig(task='synthetic_glyphs', model='tiny'),
+      ...     privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=2.0, delta=1e-3),
+      ...     sampling=SamplingConfig(rounds=2, population=20, clients_per_round=2))
+      >>> result = train(config, 'run', progress=False)
+      >>> round(result.report.guarantee.rho, 3)
+      0.25
+    """
+    if resume and overwrite:
+        raise ArgumentError('resume', True, 'cannot be combined with overwrite')
+    if task is not None:
+        config = config.of_own_task()
+    from dpfl.simulation.run_directory import RunDirectory
+
+    used = RunDirectory(directory, overwrite=overwrite, resume=resume)
+    with used.in_use():
+        run = Run(
+            config=config,
+            own_task=task,
+            directory=used,
+            files=files or {},
+            progress=progress,
+            notice=notice,
+        )
+        return run.execute()
 
 
 def teller(progress: bool) -> Callable[[str], None]:

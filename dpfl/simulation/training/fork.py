@@ -10,7 +10,7 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.records.journal import Journal, State
 from dpfl.accounting.reports import inputs, observed
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.config import GanConfig, TrainConfig
 
 if TYPE_CHECKING:
     from dpfl.simulation import run_directory
@@ -47,7 +47,9 @@ class Origin:
     seeds: tuple[int, ...] = ()
 
 
-def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | None') -> Origin:
+def taken_over(
+    config: TrainConfig | GanConfig, directory: 'run_directory.RunDirectory | None'
+) -> Origin:
     """What a run takes over from the run whose model it begins with.
 
     A run that is continued has them in its own directory: the other run may have gone on since.
@@ -60,8 +62,7 @@ def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | Non
       ArgumentError: if the earlier run has no model to begin with, its guarantee is not known, it
         did not keep its plan, or its noise has the same seed.
     """
-    warm_start = config.task.warm_start
-    if warm_start is None or config.course.warm_start_is_public:
+    if isinstance(config, GanConfig) or not config.counts_warm_start:
         return Origin()
     if directory is not None and directory.state.begun:
         own = archive.read_plan(directory.path)
@@ -73,7 +74,8 @@ def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | Non
             own.warm_start_is_public,
             _earlier_seeds(directory.state),
         )
-    return _of_model(warm_start, config)
+    assert config.task.warm_start is not None
+    return _of_model(config.task.warm_start, config)
 
 
 def _of_model(path: str, config: TrainConfig) -> Origin:

@@ -1,58 +1,26 @@
-"""Runs that train a generator of images by DP-FedAvg-GAN ([Augenstein20], algorithm 1)."""
+"""What is particular to runs that train a generator by DP-FedAvg-GAN ([Augenstein20])."""
 
 import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl.simulation.training import execution, run_model
+from dpfl import accounting
+from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
-from dpfl.simulation.training.plan import build_plan
-from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
 from dpfl.tasks.config import SYNTHETIC_TASKS
-from dpfl.tasks.federated_task import FederatedTask, TaskSource
+from dpfl.tasks.federated_task import EVAL_BATCH_SIZE, FederatedTask, TaskSource
 from dpfl.tasks.images import image_task
 
 if TYPE_CHECKING:
     from dpfl.auditing.canaries import CanaryDesign
+    from dpfl.simulation.run_directory import RunDirectory
 
 _SHEET_IMAGES = 72
-
-
-def prepare(
-    config: GanConfig,
-    task: FederatedTask | None,
-    *,
-    run: execution.Run,
-    tell: Callable[[str], None],
-) -> 'GanRun':
-    """Makes the plan of a run. Clients send updates of the discriminator.
-
-    Args:
-      config: the configuration.
-      task: a task of one's own; None for the one that the configuration names.
-      run: the run, whose directory is in use.
-      tell: gets messages for the person who started the run.
-
-    Raises:
-      ArgumentError: if values are missing, not allowed, or contradict each other.
-      RunError: if the run cannot be continued.
-    """
-    opened = GanTask(config, task)
-    clients = functools.partial(opened.population, config.sampling.population)
-    plan = run.known_plan() or build_plan(
-        run.with_strategy(config).privacy,
-        config.sampling,
-        population=clients,
-        dimension=opened.num_parameters,
-    )
-    # Raises early if delta is out of range, or the accountant does not know the plan.
-    plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))
-    return GanRun(config, plan, opened, clients, tell, (), run.directory.path / 'plots')
 
 
 class GanTask(TaskSource):
@@ -127,88 +95,86 @@ def drawn_images(config: GanConfig, task: FederatedTask) -> dict[str, Any]:
     }
 
 
-@dataclasses.dataclass(frozen=True)
-class GanRun(PreparedRun):
-    """A run that trains a generator.
+def trained(
+    config: GanConfig,
+    plan: accounting.PrivacyPlan,
+    task: FederatedTask,
+    directory: 'RunDirectory',
+    design: 'CanaryDesign | None',
+) -> dict[str, Any]:
+    """The fields of the experiment that depend on the kind of model, such as `process`.
 
-    Attributes:
-      config: the configuration.
-      sheets: folder for a sheet of generated images of each evaluation.
+    Args:
+      config: the configuration of the run.
+      plan: its plan. Clients send updates of the discriminator.
+      task: the task, with its initial model.
+      directory: of the run, for a sheet of generated images of each evaluation.
+      design: of the canaries of the audit; None without one.
     """
+    import tensorflow_federated as tff
 
-    config: GanConfig
-    sheets: pathlib.Path
+    from dpfl import learning
+    from dpfl.auditing import one_shot
+    from dpfl.reporting import html_parts
+    from dpfl.tasks.images import gan_models
 
-    def num_parameters(self, task: FederatedTask) -> int:
-        """Number of parameters of the discriminator."""
-        return sum(weight.size for weight in task.model.initial_discriminator)
-
-    def trained(self, task: FederatedTask, design: 'CanaryDesign | None') -> dict[str, Any]:
-        """The fields of the experiment that depend on the model."""
-        import tensorflow_federated as tff
-
-        from dpfl import learning
-        from dpfl.auditing import one_shot
-        from dpfl.reporting import html_parts
-        from dpfl.tasks.images import gan_models
-
-        config, optimization = self.config, self.config.optimization
-        optimizers = tff.learning.optimizers
-        if optimization.generator_optimizer == 'adam':
-            # beta_1 = 0, since the discriminator keeps changing ([Gulrajani17], algorithm 1).
-            generator = optimizers.build_adam(
-                optimization.generator_learning_rate, beta_1=0.0, beta_2=0.9
-            )
-        else:
-            generator = optimizers.build_sgdm(optimization.generator_learning_rate)
-        process = learning.build_dp_fedavg_gan(
-            task.model,
-            self.plan,
-            client_optimizer_fn=optimizers.build_sgdm(optimization.client_learning_rate),
-            server_optimizer_fn=optimizers.build_sgdm(
-                optimization.server_learning_rate, optimization.server_momentum
-            ),
-            generator_optimizer=generator,
-            generator_steps=optimization.generator_steps,
-            generator_batch_size=optimization.generator_batch_size,
-            gradient_penalty=optimization.gradient_penalty,
-            seed=config.seed,
-            noise_seed=config.noise_seed,
-            train_metrics=config.evaluation.release_train_metrics,
-            clip=self.clip(),
-            canaries=None if design is None else design.added(),
+    optimization = config.optimization
+    optimizers = tff.learning.optimizers
+    if optimization.generator_optimizer == 'adam':
+        # beta_1 = 0, since the discriminator keeps changing ([Gulrajani17], algorithm 1).
+        generator = optimizers.build_adam(
+            optimization.generator_learning_rate, beta_1=0.0, beta_2=0.9
         )
-        heldout = task.heldout(config.evaluation.eval_clients, EVAL_BATCH_SIZE)
-        measure = learning.build_gan_evaluation(
-            task.model,
-            np.concatenate([batch['x'] for batch in heldout.as_numpy_iterator()]),
-            gradient_penalty=optimization.gradient_penalty,
-            seed=config.seed,
-        )
+    else:
+        generator = optimizers.build_sgdm(optimization.generator_learning_rate)
+    process = learning.build_dp_fedavg_gan(
+        task.model,
+        plan,
+        client_optimizer_fn=optimizers.build_sgdm(optimization.client_learning_rate),
+        server_optimizer_fn=optimizers.build_sgdm(
+            optimization.server_learning_rate, optimization.server_momentum
+        ),
+        generator_optimizer=generator,
+        generator_steps=optimization.generator_steps,
+        generator_batch_size=optimization.generator_batch_size,
+        gradient_penalty=optimization.gradient_penalty,
+        seed=config.seed,
+        noise_seed=config.noise_seed,
+        train_metrics=config.evaluation.release_train_metrics,
+        clip=config.privacy.clip(),
+        canaries=None if design is None else design.added(),
+    )
+    heldout = task.heldout(config.evaluation.eval_clients, EVAL_BATCH_SIZE)
+    measure = learning.build_gan_evaluation(
+        task.model,
+        np.concatenate([batch['x'] for batch in heldout.as_numpy_iterator()]),
+        gradient_penalty=optimization.gradient_penalty,
+        seed=config.seed,
+    )
 
-        def evaluate(weights: Any) -> Mapping[str, float]:
-            named = learning.gan_weights(weights)
-            path = self.sheets / f'generated_{int(named.round):06d}.png'
-            images = learning.sample(task.model, named.generator, _SHEET_IMAGES, config.seed)
-            html_parts.write(path, images[..., 0])
-            return measure(weights)
+    def evaluate(weights: Any) -> Mapping[str, float]:
+        named = learning.gan_weights(weights)
+        path = directory.path / 'plots' / f'generated_{int(named.round):06d}.png'
+        images = learning.sample(task.model, named.generator, _SHEET_IMAGES, config.seed)
+        html_parts.write(path, images[..., 0])
+        return measure(weights)
 
-        def save_generator(path: pathlib.Path) -> None:
-            gan_models.save(task.model, run_model.weights(path), path / gan_models.IN_RUN)
+    def save_generator(path: pathlib.Path) -> None:
+        gan_models.save(task.model, run_model.weights(path), path / gan_models.IN_RUN)
 
-        # Clients train the discriminator; the weights of the process begin with the generator.
-        audit = (
-            None
-            if design is None
-            else one_shot.OneShotAudit(
-                design, lambda weights: learning.gan_weights(weights).discriminator
-            )
+    # Clients train the discriminator; the weights of the process begin with the generator.
+    audit = (
+        None
+        if design is None
+        else one_shot.OneShotAudit(
+            design, lambda weights: learning.gan_weights(weights).discriminator
         )
-        return dict(
-            process=process,
-            **drawn_images(config, task),
-            evaluate=evaluate,
-            reference_accuracies={'cannot_tell_apart': 0.5},
-            audit=audit,
-            finish=save_generator,
-        )
+    )
+    return dict(
+        process=process,
+        **drawn_images(config, task),
+        evaluate=evaluate,
+        reference_accuracies={'cannot_tell_apart': 0.5},
+        audit=audit,
+        finish=save_generator,
+    )

@@ -4,15 +4,22 @@ A vocabulary is drawn, text selected and weights loaded.
 """
 
 import dataclasses
+import hashlib
+import hmac
+import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
+from dpfl import _random
 from dpfl.accounting import ReleaseBefore
-from dpfl.accounting.records import archive
+from dpfl.accounting.records import archive, journal
 from dpfl.accounting.records.journal import Drew
-from dpfl.errors import ArgumentError, renaming
-from dpfl.simulation.training.config import TrainConfig
+from dpfl.errors import ArgumentError, RunError, renaming
+from dpfl.simulation import earlier_settings
+from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.tasks.before_training import (
     BeforeTraining,
     Draw,
@@ -22,6 +29,7 @@ from dpfl.tasks.config import (
     PRIVATE_VOCABULARY,
     REAL_TASKS,
     WORDS,
+    ImageTaskConfig,
     TaskConfig,
     TextConfig,
 )
@@ -29,11 +37,14 @@ from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection import SelectionConfig
 
 if TYPE_CHECKING:
+    from dpfl.simulation.run_directory import RunDirectory
     from dpfl.tasks.text.models import saved_models
 
 
 def of_run(
-    config: TrainConfig, draw: Draw | None = None, kept: Mapping[str, Any] | None = None
+    config: TrainConfig | GanConfig,
+    draw: Draw | None = None,
+    kept: Mapping[str, Any] | None = None,
 ) -> BeforeTraining:
     """How a run makes its releases before training.
 
@@ -45,6 +56,8 @@ def of_run(
     Raises:
       ArgumentError: if settings contradict each other.
     """
+    if isinstance(config, GanConfig):
+        return BeforeTraining()  # Images have no words.
     delta, adjacency = config.privacy.delta, _adjacency(config)
     shared = {'delta': delta, 'adjacency': adjacency, 'seed': config.seed}
     settings = shared | {
@@ -87,11 +100,83 @@ def recorded(directory: pathlib.Path) -> dict[str, Any]:
     Raises:
       ValueError: if the journal is damaged.
     """
-    journal = archive.read_journal(directory)
-    if journal is None:
+    run = archive.read_journal(directory)
+    if run is None:
         return {}
-    drawn = journal.state.drawn
+    drawn = run.state.drawn
     return {what: draw.result for what, draw in drawn.items() if draw.result is not None}
+
+
+def draw(
+    directory: 'RunDirectory',
+    begin: Callable[[], None],
+    what: str,
+    intent: Mapping[str, Any],
+    data: Iterable[np.ndarray],
+    find: Callable[[np.random.Generator], Any],
+    noise_seed: int | None,
+) -> Any:
+    """The result of a release before training, from the journal or a new draw.
+
+    The draw is in the journal before it is made, and its result before anybody sees it. Its
+    noise is a function of the root of the run's keys and of all its inputs: a repeated draw
+    gives the same result, and a draw from other data has other noise.
+
+    Args:
+      directory: of the run, in use.
+      begin: begins the run, unless it has begun.
+      what: name of the draw.
+      intent: as in `journal.Drew`, without `data`.
+      data: arrays from which the draw is made.
+      find: makes the draw from a source of noise; the result is a JSON value.
+      noise_seed: makes the noise repeatable, and the run a simulation.
+
+    Raises:
+      ArgumentError: if it was drawn under other settings.
+      RunError: if it was drawn from other data.
+    """
+    begin()
+    total = hmac.new(directory.data_key(), what.encode() + b'\n', hashlib.sha256)
+    total.update(journal.digest(data).encode())
+    whole = json.loads(json.dumps({**intent, 'noise_seed': noise_seed, 'data': total.hexdigest()}))
+    event = journal.Drew(what=what, intent=whole)
+    known = directory.state.drawn.get(what)
+    if (
+        known is not None
+        and known.intent != whole
+        # Without its result, another intent would have another noise.
+        and (known.result is None or earlier_settings.left_out(known.intent) != whole)
+    ):
+        _refuse_draw(directory.path, known, event)
+    if known is not None and known.result is not None:
+        return known.result
+    if known is None:
+        directory.journal.append(event)
+    if noise_seed is not None:
+        noise = _random.generator(f'noise.{what}', noise_seed)
+    else:
+        key = directory.key(f'draw {what}\n{json.dumps(whole, sort_keys=True)}')
+        noise = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], 'little')))
+    result = json.loads(json.dumps(find(noise)))
+    directory.journal.append(dataclasses.replace(event, result=result))
+    directory.write_tables()
+    return result
+
+
+def _refuse_draw(path: pathlib.Path, known: journal.Drew, now: journal.Drew) -> NoReturn:
+    """Refuses to repeat a draw with other settings, or from other data."""
+    for name in sorted({*known.intent, *now.intent} - {'data', 'release'}):
+        if known.intent.get(name) != now.intent.get(name):
+            raise ArgumentError(
+                name,
+                now.intent.get(name),
+                f'must be {known.intent.get(name)}, with which {known.what} were drawn: the draw '
+                'counts, and another one would be a further release',
+            )
+    raise RunError(
+        f'{path / archive.LEDGER}: {known.what} were drawn from other data of the clients; a run '
+        'must continue with the data with which it began'
+    )
 
 
 def counted(
@@ -133,7 +218,7 @@ def _adjacency(config: TrainConfig) -> str:
 
 
 def prepared(
-    config: TaskConfig,
+    config: TaskConfig | ImageTaskConfig,
     task: FederatedTask,
     language: tuple[str, Sequence[str] | None] | None,
 ) -> FederatedTask:
@@ -147,6 +232,8 @@ def prepared(
     Raises:
       ArgumentError: if the configuration does not fit the task, or a model cannot be read.
     """
+    if isinstance(config, ImageTaskConfig):  # Of a GAN, which begins anew.
+        return task
     selected = _selected(config.selection, task, language)
     return _warm_started(config, selected, language)
 

@@ -242,6 +242,12 @@ class ClippingConfig(Settings):
             adaptive_clip=adaptive,
         )
 
+    def clip(self) -> Any:
+        """How updates are clipped, as `learning.build_dp_fedavg` takes it. Loads TensorFlow."""
+        from dpfl import aggregators
+
+        return aggregators.PerLayer() if self.clipping == 'per_layer' else aggregators.clip_flat
+
     def remarks(self) -> tuple[str, ...]:
         """What the report says of the mean, in sentences."""
         is_biased = self.example_cap is not None and self.cohort_weight is None

@@ -191,11 +191,7 @@ def _rebuilt(
         privacy = privacy.with_values(
             {name: getattr(defaults, name) for name in (*PARAMETERS, 'target_epsilon')} | own
         )
-    before = (
-        prepared_task.of_run(config).releases
-        if isinstance(config, TrainConfig) and config.task.task != CUSTOM
-        else ()
-    )
+    before = () if config.task.task == CUSTOM else prepared_task.of_run(config).releases
     before = prepared_task.counted(before, drawn)
     size = 1 if recorded.discretization is None else recorded.discretization.dimension
     is_synthetic = config.task.task in SYNTHETIC_TASKS and not has_own_data
@@ -256,23 +252,18 @@ def _of_report(
         'noise_is_seeded': config.noise_seed is not None or (forked and record.noise_is_seeded),
         'sampling_is_seeded': plan.sampling is not None,
         'train_metrics_released': config.evaluation.release_train_metrics,
-        'stop_at_accuracy': None,
-        'warm_start_is_public': forked and record.warm_start_is_public,
+        'stop_at_accuracy': config.course.stop_at_accuracy,
+        'warm_start_is_public': (
+            config.course.warm_start_is_public or (forked and record.warm_start_is_public)
+        ),
         'remarks': config.remarks(plan.participation.rounds),
     }
-    continues = False
-    if isinstance(config, TrainConfig):
-        course = config.course
-        expected['stop_at_accuracy'] = course.stop_at_accuracy
-        expected['warm_start_is_public'] |= course.warm_start_is_public
-        is_counted = config.task.warm_start is not None and not course.warm_start_is_public
-        continues = is_counted
     for name, value in expected.items():
         stated = getattr(record, name)
         if stated != value:
             was, now = comparison.short(stated), comparison.short(value)
             yield f'{name} is {was}, by {archive.CONFIG} {now}'
-    if continues != forked:
+    if config.counts_warm_start != forked:
         yield f'has {"" if forked else "no "}earlier plans, {archive.CONFIG} says otherwise'
     if record.about is not None:
         for name, value in (('task', config.task.task), ('model', config.model_name)):

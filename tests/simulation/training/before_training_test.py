@@ -1,5 +1,6 @@
 """Runs that find words privately before training, and runs on selected text."""
 
+import functools
 import json
 import math
 import shutil
@@ -12,7 +13,7 @@ from dpfl import errors
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import execution, fedavg, prepared_task, run_data, train
+from dpfl.simulation.training import execution, prepared_task, run_data, train
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks.before_training import WordRelease
 from dpfl.tasks.config import TextConfig
@@ -152,7 +153,7 @@ def test_a_run_that_ends_after_the_draw_has_it_and_draws_it_once(config, tmp_pat
         return drawn[-1]
 
     monkeypatch.setattr(WordRelease, 'find', finding)
-    _interrupted(config, path, monkeypatch, fedavg.FedAvgRun, 'experiment')
+    _interrupted(config, path, monkeypatch, execution.Run, 'experiment')
     assert archive.read_journal(path).state.drawn['words'].result == drawn[0]
     with pytest.raises(ArgumentError, match='must not hold an earlier run'):
         train(config, path, progress=False)
@@ -188,7 +189,7 @@ def test_a_draw_counts_without_its_result_and_without_its_flag(config, tmp_path,
     with pytest.raises(errors.RunError, match='words were drawn and their result is not known'):
         train(without, path, resume=True, progress=False)
     # The same draw has the same noise; with other data it would be another release.
-    _interrupted(config, again, monkeypatch, fedavg.FedAvgRun, 'experiment', resume=True)
+    _interrupted(config, again, monkeypatch, execution.Run, 'experiment', resume=True)
     first = archive.read_journal(again).state.drawn['words']
     assert first.intent == event.intent and first.result
 
@@ -197,21 +198,22 @@ def test_one_draw_has_one_noise_and_another_intent_another(tmp_path):
     directory = run_directory.RunDirectory(tmp_path / 'run')
     normal = np.random.Generator.standard_normal
     with directory.in_use():
-        run = execution.Run(directory=directory, configuration={}, settings={})
+        begin = functools.partial(directory.begin, {}, {})
+        draw = functools.partial(prepared_task.draw, directory, begin)
         release = {'release': {'name': 'a', 'noise_multiplier': 1.0}}
 
         def drawn(what, data, **intent):
-            noise = run.draw(what, release | intent, [np.array(data)], normal, None)
-            again = run.draw(what, release | intent, [np.array(data)], pytest.fail, None)
+            noise = draw(what, release | intent, [np.array(data)], normal, None)
+            again = draw(what, release | intent, [np.array(data)], pytest.fail, None)
             assert noise == again
             return noise
 
         assert len({drawn('a', 1), drawn('b', 1), drawn('c', 2), drawn('d', 1, delta=1)}) == 4
         with pytest.raises(errors.RunError, match='a were drawn from other data of the clients'):
-            run.draw('a', release, [np.array(2)], normal, None)
+            draw('a', release, [np.array(2)], normal, None)
         with pytest.raises(ArgumentError, match='delta=2: must be 1, with which d were drawn'):
-            run.draw('d', release | {'delta': 2}, [np.array(1)], normal, None)
-        seeded = [run.draw(f'words{i}', release, [np.array(1)], normal, i) for i in (3, 4)]
+            draw('d', release | {'delta': 2}, [np.array(1)], normal, None)
+        seeded = [draw(f'words{i}', release, [np.array(1)], normal, i) for i in (3, 4)]
     assert seeded[0] != seeded[1]
     with run_directory.RunDirectory(tmp_path / 'run', resume=True).in_use():
         pass

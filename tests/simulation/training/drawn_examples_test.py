@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from dpfl.simulation.training import drawn_examples, fedavg
+from dpfl.simulation.training import drawn_examples, execution
 from tests.simulation.training import small_config
 
 _ROWS = 6
@@ -43,9 +43,9 @@ def test_an_experiment_draws_for_fedsgd_alone(client_update):
     config = small_config.GAUSSIAN.with_values(
         {'client_update': client_update, 'client_batch_size': 3}
     )
-    prepared = fedavg.prepare(config, None, tell=print)
-    task, population = prepared.load()
-    experiment = prepared.experiment(task, population)
+    run = execution.Run(config=config)
+    task, population = run.load()
+    experiment = run.experiment(task, population)
     (every,) = task.client_batches(1, 99, 1, None)
     assert len(every['y']) > 6
     rounds = [list(experiment.data_in_turn((t, 1))) for t in (0, 1, 0)]
