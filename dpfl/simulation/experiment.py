@@ -1,8 +1,8 @@
-"""Inputs and result of a run."""
+"""What the training loop needs for a run."""
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow_federated as tff
@@ -114,16 +114,3 @@ class DataInTurn:
         t, client = turn
         batches = self.client_data(client)
         return batches if self.drawn is None else self.drawn(t, client, batches)
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The result of a run.
-
-    Attributes:
-      report: the privacy report over all rounds.
-      rows: the metrics of each round, `round` first.
-    """
-
-    report: accounting.PrivacyReport
-    rows: Sequence[Mapping[str, float]]

@@ -21,7 +21,7 @@ from dpfl.aggregators import adaptive_clip
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import checkpoint, data_digest, extension, metrics, run_directory
 from dpfl.simulation import state as state_lib
-from dpfl.simulation.experiment import Experiment, Result
+from dpfl.simulation.experiment import Experiment
 from dpfl.simulation.run_journal import RunJournal
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def run_training(
     directory: run_directory.RunDirectory,
     data: Mapping[str, Any] | None = None,
     saved: checkpoint.Checkpoint | None = None,
-) -> Result:
+) -> accounting.PrivacyReport:
     """Trains all rounds, and writes the journal, checkpoints, model, plots, tables and report.
 
     A run that ends early, in whatever way, can be continued from its latest checkpoint. Model,
@@ -74,6 +74,9 @@ def run_training(
         continues, and its settings must have been compared.
       data: a description of the data with keyed digests, for the journal.
       saved: the result of `start`, if it was called already.
+
+    Returns:
+      The privacy report over all rounds.
 
     Raises:
       ValueError: if the experiment is not that of the journal.
@@ -124,7 +127,7 @@ class _Run:
         self._epsilon = running.RunningEpsilon(plan, experiment.delta, experiment.accountant)
         self._runtime = contexts.Runtime({}, learning.sharded_cohorts)
 
-    def run(self) -> Result:
+    def run(self) -> accounting.PrivacyReport:
         experiment, directory = self._experiment, self._directory
         writer = checkpoint.Writer(
             directory.path / archive.CHECKPOINTS,
@@ -164,7 +167,7 @@ class _Run:
                 with contextlib.suppress(errors.StorageError):
                     directory.forget_digests()
             raise
-        return Result(report, rows)
+        return report
 
     def _end(self, state: Any, rows: Sequence[Mapping[str, float]]) -> None:
         """Writes the results of the whole run, and their digests to the journal."""

@@ -28,7 +28,7 @@ def _run(tmp_path_factory):
 
 
 def test_metrics_have_a_row_for_each_round(run):
-    path, experiment, result = run
+    path, experiment, _ = run
     rows = runs.metrics(path)
     assert [int(row['round']) for row in rows] == [1, 2, 3, 4]
     assert {'round', 'loss', 'accuracy', 'epsilon', 'seconds', 'train_loss'} <= set(rows[0])
@@ -36,16 +36,16 @@ def test_metrics_have_a_row_for_each_round(run):
     epsilons = [float(row['epsilon']) for row in rows]
     assert epsilons == sorted(epsilons)
     assert epsilons[-1] == experiment.plan.epsilon(1e-6, experiment.accountant)
-    assert float(rows[-1]['loss']) == result.rows[-1]['loss']
+    assert float(rows[-1]['loss']) == archive.read_journal(path).rows()[-1]['loss']
     events = event_accumulator.EventAccumulator(str(path / 'tensorboard'))
     events.Reload()
     assert {'loss', 'accuracy', 'epsilon'} <= set(events.Tags()['tensors'])
 
 
 def test_report_and_log_agree_with_the_run(run):
-    path, experiment, result = run
+    path, experiment, report = run
     text = (path / 'privacy_report.json').read_text()
-    assert accounting.PrivacyReport.from_json(text) == result.report
+    assert accounting.PrivacyReport.from_json(text) == report
     values = json.loads(text)
     assert values['rho'] == experiment.plan.rho
     assert values['basis'] == 'plan'
@@ -59,7 +59,7 @@ def test_report_and_log_agree_with_the_run(run):
 
 @pytest.mark.parametrize('planned, warnings', [(3, 0), (30, 1)])
 def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_path, caplog):
-    _, result = _trained(tmp_path, plan_fields={'clients_per_round': planned})
+    _trained(tmp_path, plan_fields={'clients_per_round': planned})
     found = [each.getMessage() for each in caplog.records if 'clients came' in each.getMessage()]
     assert len(found) == warnings
     if found:

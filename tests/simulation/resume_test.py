@@ -180,7 +180,7 @@ def test_the_noise_follows_from_the_root_and_from_what_the_run_is_made_of(
         (path / 'ledger.jsonl').write_bytes(lines[0])
         if root is not None:
             shutil.copy(root, path / 'checkpoints')
-        digests.append(_resume(run, path).report.noise_key_digest)
+        digests.append(_resume(run, path).noise_key_digest)
     assert len({*digests}) == 3
     _assert_same(tmp_path / '0', reference)
     names = ('ledger.jsonl', 'cohorts.bin', 'checkpoints/00000000.checkpoint')

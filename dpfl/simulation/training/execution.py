@@ -8,7 +8,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -359,7 +359,7 @@ class Run:
                     )
             if not (path / archive.SUMS).exists():  # The process ended before its last files.
                 directory.write_pages()
-            return _result(directory, read_report(path), directory.journal.rows)
+            return _result(directory, read_report(path))
         # Importing TensorFlow takes seconds, so everything else is checked first.
         from dpfl.simulation import program
 
@@ -401,15 +401,13 @@ class Run:
             self.tell(str(experiment.noise_storage))
         if self.notice:
             self.tell(self.notice)
-        result = program.run_training(experiment, directory, data, saved)
-        return _result(directory, result.report, result.rows)
+        return _result(directory, program.run_training(experiment, directory, data, saved))
 
 
 def _result(
-    directory: 'run_directory.RunDirectory',
-    report: accounting.PrivacyReport,
-    rows: Sequence[Mapping[str, float]],
+    directory: 'run_directory.RunDirectory', report: accounting.PrivacyReport
 ) -> TrainResult:
+    rows = directory.journal.rows
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
     path, built, ended = directory.path, directory.state.built, directory.state.ended
