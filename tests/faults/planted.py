@@ -385,11 +385,9 @@ _SAMPLING = (
     ),
     Fault(
         'GAN clients train on the same images in every round',
-        'dpfl/simulation/training/gan.py',
-        "        'drawn': drawn_examples.DrawnExamples(\n"
-        '            config.seed, optimization.client_batch_size, optimization.client_max_batches\n'
-        '        ),\n',
-        "        'drawn': lambda t, client, batches: batches[: optimization.client_max_batches],\n",
+        'dpfl/simulation/training/drawn_examples.py',
+        "generator('drawn_examples', self.seed, t, client)",
+        "generator('drawn_examples', self.seed, 0, client)",
         (
             'tests/simulation/training/gan_test.py::'
             'test_clients_draw_their_images_anew_in_every_round',

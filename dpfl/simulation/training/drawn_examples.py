@@ -16,14 +16,30 @@ _ALL_EXAMPLES = 2**31 - 1  # Size of a batch that no client fills.
 
 def of_run(task: FederatedTask, optimization: OptimizationConfig, seed: int) -> dict[str, Any]:
     """The fields `client_data` and `drawn` of an experiment."""
-    is_drawn = optimization.client_update == 'fedsgd'
-    size = _ALL_EXAMPLES if is_drawn else optimization.client_batch_size
+    size = optimization.client_batch_size
+    if optimization.client_update == 'fedsgd':
+        return in_every_round(task, seed, size)
     batches = task.client_batches  # Without the model: other processes may read the data.
     return {
         'client_data': lambda client: batches(
             int(client), size, optimization.client_epochs, optimization.client_max_batches
-        ),
-        'drawn': DrawnExamples(seed, optimization.client_batch_size) if is_drawn else None,
+        )
+    }
+
+
+def in_every_round(
+    task: FederatedTask, seed: int, size: int, most_batches: int = 1
+) -> dict[str, Any]:
+    """As `of_run`, for clients that draw their examples anew in every round.
+
+    Args:
+      task: has the examples.
+      seed, size, most_batches: of `DrawnExamples`.
+    """
+    batches = task.client_batches  # Without the model, as above.
+    return {
+        'client_data': lambda client: batches(int(client), _ALL_EXAMPLES, 1, None),
+        'drawn': DrawnExamples(seed, size, most_batches),
     }
 
 

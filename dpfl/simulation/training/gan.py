@@ -81,18 +81,13 @@ def drawn_images(config: GanConfig, task: FederatedTask) -> dict[str, Any]:
 
     In every round a client draws its images anew, without replacement, and splits them into batches
     ([Augenstein20], algorithm 1): otherwise a client with many images would train on the same few.
-    The draw is a pure function of the seed, the round and the client.
     """
     from dpfl.simulation.training import drawn_examples
 
     optimization = config.optimization
-    batches = task.client_batches  # Other processes may read the data.
-    return {
-        'client_data': lambda client: batches(int(client), optimization.client_batch_size, 1, None),
-        'drawn': drawn_examples.DrawnExamples(
-            config.seed, optimization.client_batch_size, optimization.client_max_batches
-        ),
-    }
+    return drawn_examples.in_every_round(
+        task, config.seed, optimization.client_batch_size, optimization.client_max_batches
+    )
 
 
 def trained(
