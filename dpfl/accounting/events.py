@@ -24,7 +24,7 @@ from dpfl.accounting.losses.dominating_pairs import (
     Neighbours,
     TruncatedPoissonDpEvent,
 )
-from dpfl.accounting.losses.loss_distribution import Release
+from dpfl.accounting.losses.loss_distribution import SampledRelease
 
 _RELATION = dp_accounting.NeighboringRelation
 # Absolute rounding errors of a divergence of order a, and of its moment, which is a - 1 times as
@@ -197,7 +197,7 @@ def _by_pld(parts: _Parts, delta: float, coarseness: float) -> float:
 
 def sampled_releases(
     event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
-) -> loss_distribution.Releases | None:
+) -> loss_distribution.SampledReleases | None:
     """An event as the privacy loss distribution takes it, without its `revealing_probability`.
 
     None for an event without noise or without sampling, which `mu_without_amplification` describes.
@@ -226,8 +226,8 @@ def revealing_probability(event: dp_accounting.DpEvent) -> float:
     return min(_flatten(event).delta, 1.0)
 
 
-def _releases(parts: _Parts) -> loss_distribution.Releases:
-    releases: list[tuple[Release, int]] = [
+def _releases(parts: _Parts) -> loss_distribution.SampledReleases:
+    releases: list[tuple[SampledRelease, int]] = [
         (_release(event, parts.neighbours), count) for event, count in parts.sampled
     ]
     if parts.mu_squared:
@@ -235,7 +235,7 @@ def _releases(parts: _Parts) -> loss_distribution.Releases:
     return releases
 
 
-def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> Release:
+def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> SampledRelease:
     noise = event.event.noise_multiplier
     if isinstance(event, TruncatedPoissonDpEvent):
         full, _ = event.full()

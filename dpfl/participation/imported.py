@@ -153,9 +153,7 @@ def _refusing(name: str, path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
-    except errors.ArgumentError as error:
-        raise errors.ArgumentError(name, path, str(error)) from None
-    except ValueError as error:
+    except ValueError as error:  # Also an `ArgumentError` about a column.
         raise errors.ArgumentError(name, path, str(error)) from None
 
 

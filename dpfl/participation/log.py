@@ -37,6 +37,11 @@ class ClientRounds:
         """Number of participations of each client, int64 [clients]."""
         return np.diff(self.offsets)
 
+    def of_listing(self, place: int) -> tuple[int, int]:
+        """The client of an entry of `rounds`, and its first round."""
+        index = int(np.searchsorted(self.offsets, place, side='right')) - 1
+        return int(self.clients[index]), int(self.rounds[self.offsets[index]])
+
     def separations(self) -> np.ndarray:
         """Rounds from each participation to the client's next one in another round, int32 [..]."""
         gaps = np.diff(self.rounds)
@@ -224,7 +229,11 @@ class ParticipationLog:
           ArgumentError: if the file is not a participation log; the message says what is wrong.
         """
         try:
-            return cls.from_arrays(*_read(path))
+            arrays = _npz.load(path)
+            for name in ('clients', 'offsets'):
+                if name not in arrays:
+                    raise ValueError(f'{name} is missing')
+            return cls.from_arrays(arrays['clients'], arrays['offsets'])
         except ValueError as error:
             raise errors.ArgumentError(
                 'participation_log', path, f'is not a participation log ({error})'
@@ -264,14 +273,6 @@ def _smallest_type(clients: np.ndarray) -> type:
     """The smaller of int32 and int64 that holds all of the sorted clients."""
     fits = not clients.size or clients[-1] <= np.iinfo(np.int32).max
     return np.int32 if fits else np.int64
-
-
-def _read(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
-    arrays = _npz.load(path)
-    for name in ('clients', 'offsets'):
-        if name not in arrays:
-            raise ValueError(f'{name} is missing')
-    return arrays['clients'], arrays['offsets']
 
 
 def cohorts(clients: np.ndarray, offsets: np.ndarray, rounds: int) -> list[np.ndarray]:

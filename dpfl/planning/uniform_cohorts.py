@@ -4,6 +4,7 @@ These are statements about a deployment, for its planning. A guarantee that hold
 cannot follow from them, and nothing here lowers one.
 """
 
+import bisect
 import dataclasses
 
 import scipy
@@ -63,14 +64,9 @@ class UniformCohorts:
     def most_participations(self, failure: float) -> int:
         """Least number that any client exceeds with a probability of at most `failure`."""
         _validate.number('failure', failure, above=0, below=1)
-        low, high = 0, self.rounds  # All numbers from `high` on suffice.
-        while low < high:
-            middle = (low + high) // 2
-            if self.exceeds(middle) <= failure:
-                high = middle
-            else:
-                low = middle + 1
-        return high
+        return bisect.bisect_left(
+            range(self.rounds), True, key=lambda most: self.exceeds(most) <= failure
+        )
 
     def breaks(self, min_separation: int) -> float:
         """Bound on the probability that any client takes part in two rounds closer than that.
@@ -86,14 +82,8 @@ class UniformCohorts:
     def likely_separation(self, failure: float) -> int:
         """Largest separation that any client breaks with a probability of at most `failure`."""
         _validate.number('failure', failure, above=0, below=1)
-        low, high = 1, self.rounds  # A separation of 1 is never broken.
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.breaks(middle) <= failure:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        wider = range(2, self.rounds + 1)  # A separation of 1 is never broken.
+        return 1 + bisect.bisect_left(wider, True, key=lambda apart: self.breaks(apart) > failure)
 
     def sentences(self, min_separation: int, max_participations: int, failure: float) -> list[str]:
         """Sentences about limits of participation and their assumptions, one item each.

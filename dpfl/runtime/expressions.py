@@ -65,7 +65,10 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
             return value  # A data set in the form of `graphs.to_bytes`.
         if not isinstance(value, tf.data.Dataset):
             raise TypeError(f'{type_spec}: must be a tf.data.Dataset, is {type(value).__name__}')
-        _check_elements(value.element_spec, type_spec)
+        # Names, types and shapes: TensorFlow would take arrays by their places.
+        given = tff.types.tensorflow_to_type(_in_order(value.element_spec, type_spec.element))
+        if not type_spec.element.is_assignable_from(given):
+            raise TypeError(f'{type_spec}: must not be a tf.data.Dataset of {given}')
         return graphs.to_bytes(value)
     return _array(value, type_spec)
 
@@ -73,13 +76,6 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
 def to_python(value: Any, type_spec: tff.Type) -> Any:
     """A value of the interpreter in the Python containers of its type."""
     return tff.types.type_to_py_container(_named(value, type_spec), type_spec)
-
-
-def _check_elements(spec, type_spec):
-    """Checks names, types and shapes: TensorFlow would take arrays by their places."""
-    given = tff.types.tensorflow_to_type(_in_order(spec, type_spec.element))
-    if not type_spec.element.is_assignable_from(given):
-        raise TypeError(f'{type_spec}: must not be a tf.data.Dataset of {given}')
 
 
 def _in_order(spec, type_spec):

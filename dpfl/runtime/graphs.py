@@ -52,7 +52,7 @@ class Graph:
         inputs = _names(proto.parameter) if proto.HasField('parameter') else []
         self._result = proto.result
         self._initializer = proto.initialize_op
-        self._feeds = [_input_name(*name) for name in inputs]
+        self._feeds = [name if ':' in name else f'{name}:0' for _, name in inputs]
         with tf.Graph().as_default() as self._graph:
             _fill_large_constants(graph_def)
             tf.graph_util.import_graph_def(_with_serialized_inputs(graph_def, inputs), name='')
@@ -77,7 +77,8 @@ class Graph:
           tf.errors.OpError: if TensorFlow fails.
         """
         arguments = list(_leaves(argument))
-        is_alone = getattr(_thread, 'is_alone', False) or _are_small(arguments)
+        size = sum(np.asarray(array).nbytes for array in arguments)
+        is_alone = getattr(_thread, 'is_alone', False) or size < _SMALL_BYTES
         with self._lock:
             idle = self._idle[is_alone]
             session = idle.pop() if idle else self._start(is_alone)
@@ -124,10 +125,6 @@ class _Session:
         self._session.close()
 
 
-def _are_small(arguments) -> bool:
-    return sum(np.asarray(array).nbytes for array in arguments) < _SMALL_BYTES
-
-
 def _nothing(*arguments):
     del arguments
     return []
@@ -152,10 +149,6 @@ def _names(binding) -> list[tuple[str, str]]:
     if kind == 'sequence':
         return [(kind, binding.sequence.variant_tensor_name)]
     return [(kind, binding.tensor.tensor_name)]
-
-
-def _input_name(kind: str, name: str) -> str:
-    return name if ':' in name else f'{name}:0'
 
 
 def _output(graph: tf.Graph, kind: str, name: str) -> tf.Tensor:

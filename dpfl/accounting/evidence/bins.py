@@ -336,16 +336,8 @@ def _second_rounds(log: ParticipationLog, groups: int) -> list[LogTest]:
     again = np.flatnonzero(is_same)
     if not again.size:
         return []
-    client = np.searchsorted(by_client.offsets, again[0], side='right') - 1
-    return [
-        _SAME_EPOCH.test(
-            0.0,
-            by_client.clients[client],
-            by_client.rounds[again[0]],
-            by_client.rounds[again[0] + 1],
-            groups,
-        )
-    ]
+    client, _ = by_client.of_listing(again[0])
+    return [_SAME_EPOCH.test(0.0, client, *by_client.rounds[again[0] : again[0] + 2], groups)]
 
 
 def _everyone(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:

@@ -122,13 +122,16 @@ def poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
             for (clients, count), times in turns.items()
         ],
     )
+    mean_seen = sum(
+        times * clients * _at_least_once(rate, count) for (clients, count), times in turns.items()
+    )
     return [
         _TOTAL.test(laws.binomial_upper(value, drawn, rate), value, drawn * rate),
         _squares(rule, log, cohorts),
         _spread_of_rounds(rule, log),
         _busiest(log, rate, turns),
         *_overlaps(rule, log),
-        _seen(log, seen, _mean_seen(rate, turns)),
+        _seen(log, seen, mean_seen),
     ]
 
 
@@ -199,12 +202,6 @@ def _larger_groups(rule: Rule, log: ParticipationLog) -> frozenset[int]:
 
 def _at_least_once(rate: float, rounds: int) -> float:
     return -math.expm1(rounds * math.log1p(-rate)) if rate < 1 else float(rounds > 0)
-
-
-def _mean_seen(rate: float, turns: dict[tuple[int, int], int]) -> float:
-    return sum(
-        times * clients * _at_least_once(rate, count) for (clients, count), times in turns.items()
-    )
 
 
 def _squares(rule: Rule, log: ParticipationLog, cohorts: list[tuple[laws.Law, int]]) -> LogTest:

@@ -105,13 +105,6 @@ GROUP_SIZE = Statistic(
 )
 
 
-def _without_repeats(log: ParticipationLog) -> ParticipationLog:
-    """The log with every client at most once in a round, as all samplings draw cohorts."""
-    if log.max_per_round == 1:
-        return log
-    return ParticipationLog(np.unique(log.cohort(t)) for t in range(log.rounds))
-
-
 def beyond_population(clients: int, population: int) -> list[LogTest]:
     """Finds fault with more clients than the population has."""
     if clients <= population:
@@ -128,16 +121,8 @@ def mixed_turns(log: ParticipationLog, groups: int) -> list[LogTest]:
     )
     if not others.size:
         return []
-    client = np.searchsorted(by_client.offsets, others[0], side='right') - 1
-    return [
-        TURNS.test(
-            0.0,
-            by_client.clients[client],
-            by_client.rounds[by_client.offsets[client]],
-            by_client.rounds[others[0]],
-            groups,
-        )
-    ]
+    client, first = by_client.of_listing(others[0])
+    return [TURNS.test(0.0, client, first, by_client.rounds[others[0]], groups)]
 
 
 def clients_of_groups(log: ParticipationLog, groups: int) -> np.ndarray:
@@ -163,7 +148,8 @@ def log_tests(plan: 'PrivacyPlan', log: ParticipationLog) -> tuple[LogTest, ...]
     """
     if plan.sampling is None or not log.rounds:
         return ()
-    log = _without_repeats(log)
+    if log.max_per_round > 1:  # All samplings draw every client at most once in a round.
+        log = ParticipationLog(np.unique(log.cohort(t)) for t in range(log.rounds))
     too_many = beyond_population(log.by_client().clients.size, plan.sampling.population)
     return tuple(too_many or plan.sampling.log_tests(plan, log))
 

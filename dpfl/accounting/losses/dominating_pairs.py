@@ -55,7 +55,7 @@ class Neighbours:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mixtures:
+class MixturePair:
     """`P = sum_j w_j N(upper_j, 1)` and `Q = sum_j w_j N(lower_j, 1)`; component 0 has means 0.
 
     Attributes:
@@ -144,7 +144,7 @@ class DominatingPair:
         neighbours, and its opposite for the other.
     """
 
-    labelled: tuple[tuple[float, Mixtures], ...]
+    labelled: tuple[tuple[float, MixturePair], ...]
     symmetrised: bool
 
 
@@ -161,10 +161,10 @@ def poisson(probability: float, noise: float, neighbours: Neighbours) -> Dominat
     members = np.arange(size + 1)
     weights = _floats(scipy.stats.binom.pmf(members, size, probability))
     if neighbours.adjacency == 'zero_out':
-        mixtures = Mixtures(weights, _floats(members / noise), (0.0,) * (size + 1))
+        mixtures = MixturePair(weights, _floats(members / noise), (0.0,) * (size + 1))
         return DominatingPair(((1.0, mixtures),), symmetrised=False)
     upper = _floats(members / (2 * noise))
-    mixtures = Mixtures(weights, upper, _floats(-members / (2 * noise)))
+    mixtures = MixturePair(weights, upper, _floats(-members / (2 * noise)))
     return DominatingPair(((1.0, mixtures),), symmetrised=True)
 
 
@@ -190,7 +190,7 @@ def fixed_size(
     labelled = tuple(
         (
             float(weight),
-            Mixtures(
+            MixturePair(
                 (absent, 1 - absent),
                 (0.0, float(count) / noise),
                 # Zeroed out, a client is half as far from its update as another one may be.
@@ -225,7 +225,7 @@ def spread(pair: DominatingPair, log_tail: float) -> float:
     )
 
 
-def ends(mixtures: Mixtures, symmetrised: bool, log_tail: float) -> tuple[float, float]:
+def ends(mixtures: MixturePair, symmetrised: bool, log_tail: float) -> tuple[float, float]:
     """The points between which both distributions, without their tails, lie.
 
     Of a pair that is symmetrised only losses above 0 count.

@@ -24,14 +24,14 @@ from dp_accounting.pld import privacy_loss_distribution
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import (
     DominatingPair,
-    Mixtures,
+    MixturePair,
     TruncatedPoissonDpEvent,
 )
 
 # A sample of each client by itself with one probability, under noise: `(probability, noise)`.
 Sample = tuple[float, float]
 # One round; a truncated sample is one whose cap may be reached.
-Release = Sample | TruncatedPoissonDpEvent | DominatingPair
+SampledRelease = Sample | TruncatedPoissonDpEvent | DominatingPair
 # Number of cached distributions of one release; each takes about a megabyte.
 _CACHE_SIZE = 4
 # Points of the table from which the interval ends are found, and refinements of each end.
@@ -94,7 +94,7 @@ class Losses:
 
 
 @functools.lru_cache(_CACHE_SIZE)
-def _both_orders(release: Release, step: float, log_tail: float) -> tuple[Losses, Losses]:
+def _both_orders(release: SampledRelease, step: float, log_tail: float) -> tuple[Losses, Losses]:
     """Losses of one release for both orders of two neighbouring runs.
 
     Args:
@@ -195,7 +195,7 @@ def _symmetrised(positive: np.ndarray, infinite: float, step: float) -> Losses:
 
 
 def _upwards(
-    mixtures: Mixtures, step: float, log_tail: float, positive: bool = False
+    mixtures: MixturePair, step: float, log_tail: float, positive: bool = False
 ) -> tuple[int, np.ndarray, float]:
     """Losses `log(dP/dQ)` under P: the lowest, the masses, and the infinite mass.
 
@@ -212,7 +212,9 @@ def _upwards(
     return first, masses, mixtures.beyond(points[-1], above=True)[0]
 
 
-def _downwards(mixtures: Mixtures, step: float, log_tail: float) -> tuple[int, np.ndarray, float]:
+def _downwards(
+    mixtures: MixturePair, step: float, log_tail: float
+) -> tuple[int, np.ndarray, float]:
     """Losses `log(dQ/dP)` under Q: the lowest, the masses, and the infinite mass."""
     first, points = _points(mixtures, step, log_tail, False, _GRID_SHIFT)
     p, q = (masses[::-1] for masses in mixtures.masses(points))
@@ -245,7 +247,7 @@ def _at_ends(p: np.ndarray, q: np.ndarray, first: int, step: float) -> np.ndarra
 
 
 def _points(
-    mixtures: Mixtures, step: float, log_tail: float, positive: bool, shift: float
+    mixtures: MixturePair, step: float, log_tail: float, positive: bool, shift: float
 ) -> tuple[int, np.ndarray]:
     """The ends of the intervals whose losses lie between points of the grid.
 
@@ -286,13 +288,13 @@ def _points(
 
 
 # Kinds of releases, and how often each happens.
-Releases = Sequence[tuple[Release, int]]
+SampledReleases = Sequence[tuple[SampledRelease, int]]
 # Losses of independent releases, and how often each happens.
 _Parts = Sequence[tuple[Losses, int]]
 
 
 def epsilon(
-    parts: Releases, delta: float, most: float | None = None, coarseness: float = 1.0
+    parts: SampledReleases, delta: float, most: float | None = None, coarseness: float = 1.0
 ) -> float:
     """Epsilon at `delta` of sampled releases together.
 
@@ -317,7 +319,7 @@ def epsilon(
         return math.inf  # dp_accounting does not support such small or large numbers.
 
 
-def curves(parts: Releases, coarseness: float = 1.0) -> list[tuple[np.ndarray, np.ndarray]]:
+def curves(parts: SampledReleases, coarseness: float = 1.0) -> list[tuple[np.ndarray, np.ndarray]]:
     """Points of the privacy profile, for each order of the neighbours (once if both are the same).
 
     Args:
@@ -346,7 +348,7 @@ def curves(parts: Releases, coarseness: float = 1.0) -> list[tuple[np.ndarray, n
 
 
 def _orders(
-    parts: Releases, delta: float, most: float | None, coarseness: float
+    parts: SampledReleases, delta: float, most: float | None, coarseness: float
 ) -> tuple[list[_Parts], float]:
     """The losses for each order of the neighbours (once if both are the same), and their step.
 
@@ -371,7 +373,7 @@ def _orders(
     return _on_grid(parts, step, log_tail), step
 
 
-def _on_grid(parts: Releases, step: float, log_tail: float) -> list[_Parts]:
+def _on_grid(parts: SampledReleases, step: float, log_tail: float) -> list[_Parts]:
     losses = [(_both_orders(release, step, log_tail), count) for release, count in parts]
     sides = (0,) if all(both[0] is both[1] for both, _ in losses) else (0, 1)
     return [[(both[side], count) for both, count in losses] for side in sides]
@@ -389,7 +391,7 @@ def _by_moments(orders: Sequence[_Parts], delta: float, spread: float) -> float:
     )
 
 
-def _spread(release: Release, log_tail: float) -> float:
+def _spread(release: SampledRelease, log_tail: float) -> float:
     """Largest minus smallest loss of a release, without the tails."""
     if isinstance(release, DominatingPair):
         return dominating_pairs.spread(release, log_tail)

@@ -366,10 +366,15 @@ def _estimate(name: str, values: Any) -> Estimate:
 def audit_section(audit: Measured) -> str:
     """The section."""
     claimed = 'no guarantee'
-    if not _is_none(audit.epsilon_claimed):
+    if not math.isinf(audit.epsilon_claimed):
         claimed = rounding.round_up(audit.epsilon_claimed)
+    refuted = []
+    if audit.sums.failures:
+        refuted.append(_SUMS_REFUTED.format(failures='; '.join(map(str, audit.sums.failures))))
+    if audit.exceeds_claim:
+        refuted.append(_CLAIM_EXCEEDED.format(share=1 - CONFIDENCE))
     parts = [
-        *_refuted(audit),
+        *refuted,
         f'Verdict: **{audit.verdict}**.',
         *_of_sums(audit),
         f'One-shot estimate with canary clients (Andrew et al. 2024): {audit.releases.observed} of '
@@ -383,18 +388,13 @@ def audit_section(audit: Measured) -> str:
         f'({CONFIDENCE:.0%} interval {shown_number(audit.releases.epsilon_low)} to '
         f'{shown_number(audit.releases.epsilon_high)}); for one who sees only the final model, '
         f'{shown_number(audit.final_model.epsilon)}.',
+        _of_canaries(audit),
+        _table(audit),
+        _meaning(audit),
+        'What an audit cannot show:',
+        '\n'.join(f'- {limit}' for limit in _LIMITS),
     ]
-    parts += [_of_canaries(audit), _table(audit), _meaning(audit), _limits()]
     return '\n\n'.join(parts)
-
-
-def _refuted(audit: Measured) -> list[str]:
-    parts = []
-    if audit.sums.failures:
-        parts.append(_SUMS_REFUTED.format(failures='; '.join(map(str, audit.sums.failures))))
-    if audit.exceeds_claim:
-        parts.append(_CLAIM_EXCEEDED.format(share=1 - CONFIDENCE))
-    return parts
 
 
 def _of_sums(audit: Measured) -> list[str]:
@@ -462,8 +462,14 @@ def _table(audit: Measured) -> str:
             'epsilon with the fitted deviation',
             [shown_number(estimate.epsilon_fitted) for estimate in both],
         ),
-        ('scores with canary: mean, deviation', [_pair(estimate) for estimate in both]),
-        ('scores without: mean, deviation', [_null(estimate) for estimate in both]),
+        (
+            'scores with canary: mean, deviation',
+            [f'{estimate.mean:.3f}, {estimate.deviation:.3f}' for estimate in both],
+        ),
+        (
+            'scores without: mean, deviation',
+            [f'{estimate.null_mean:.3f}, {estimate.null_deviation:.3f}' for estimate in both],
+        ),
     ]
     if audit.mu_claimed is not None:
         bounds = [shown_number(estimate.mu_lower or 0.0) for estimate in both]
@@ -479,7 +485,7 @@ def _meaning(audit: Measured) -> str:
         'of scores with and without the canary. Lower bounds assume independent scores, and '
         'nothing else about their distribution.'
     )
-    if audit.mu_claimed is not None and not _is_none(audit.mu_claimed):
+    if audit.mu_claimed is not None and not math.isinf(audit.mu_claimed):
         text += (
             f' The plan claims mu = {rounding.round_up(audit.mu_claimed)}; for the rounds of these '
             f'canaries it gives {audit.mu_of_canaries:.4g}, which is what the mean score with '
@@ -488,22 +494,6 @@ def _meaning(audit: Measured) -> str:
     return text
 
 
-def _limits() -> str:
-    return 'What an audit cannot show:\n\n' + '\n'.join(f'- {limit}' for limit in _LIMITS)
-
-
-def _pair(estimate: Estimate) -> str:
-    return f'{estimate.mean:.3f}, {estimate.deviation:.3f}'
-
-
-def _null(estimate: Estimate) -> str:
-    return f'{estimate.null_mean:.3f}, {estimate.null_deviation:.3f}'
-
-
-def _is_none(value: float) -> bool:
-    return value == float('inf')
-
-
 def shown_number(value: float) -> str:
     """An epsilon or a mu with three digits."""
-    return 'unbounded' if _is_none(value) else f'{value:.3g}'
+    return 'unbounded' if math.isinf(value) else f'{value:.3g}'

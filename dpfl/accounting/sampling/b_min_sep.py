@@ -140,7 +140,7 @@ class Release(monte_carlo.Release):
 
     def samples(
         self, generator: np.random.Generator, count: int, tilts: tuple[float, float]
-    ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    ) -> tuple[monte_carlo.Samples, monte_carlo.Samples]:
         s, r = tilts
         margin = self._bands - 1
         padded = np.zeros((self.width + 2 * margin, count))

@@ -164,7 +164,7 @@ class Release(monte_carlo.Release):
 
     def samples(
         self, generator: np.random.Generator, count: int, tilts: tuple[float, float]
-    ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    ) -> tuple[monte_carlo.Samples, monte_carlo.Samples]:
         s, r = tilts
         loss, weight = np.zeros(count), np.zeros(count)
         gain, counterweight = np.zeros(count), np.zeros(count)

@@ -106,18 +106,16 @@ def every_group(mechanism: mechanisms.Mechanism, groups: int) -> Turns:
     return _counted(table.max(axis=0))
 
 
-def _rounded_column_norms(mechanism: mechanisms.Mechanism) -> np.ndarray:
-    """Norms of the columns of C, never below the true ones, float64 [rounds]."""
-    norms = mechanism.column_norms()
-    if mechanism.is_independent:
-        return norms
-    # A sum of at most `rounds` squares, and a root; see `rounding.sum_up`.
-    return norms * (1 + 2 * (2 * mechanism.rounds + 4) * 2.0**-53)
-
-
 def _norms(mechanism: mechanisms.Mechanism, groups: int) -> np.ndarray:
-    """Norms by turn and group, float64 [turns, groups], the largest of each group first."""
-    norms = _rounded_column_norms(mechanism)
+    """Norms of the columns of C, never below the true ones, by turn and group.
+
+    Returns:
+      float64 [turns, groups], the largest of each group first.
+    """
+    norms = mechanism.column_norms()
+    if not mechanism.is_independent:
+        # A sum of at most `rounds` squares, and a root; see `rounding.sum_up`.
+        norms = norms * (1 + 2 * (2 * mechanism.rounds + 4) * 2.0**-53)
     turns = -(-norms.size // groups)
     padded = np.zeros(turns * groups)
     padded[: norms.size] = norms

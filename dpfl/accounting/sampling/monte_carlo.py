@@ -95,6 +95,10 @@ class Range(NamedTuple):
         return self.most + max(within, -self.order * self.end) + 2 * self.loss_rounding
 
 
+# Losses and logarithms of weights of samples, [samples] each.
+Samples = tuple[np.ndarray, np.ndarray]
+
+
 class Release(abc.ABC):
     """Mixtures in units of the noise, the grid of their losses, and samples from two proposals.
 
@@ -142,8 +146,8 @@ class Release(abc.ABC):
     @abc.abstractmethod
     def samples(
         self, generator: np.random.Generator, count: int, tilts: tuple[float, float]
-    ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Losses and logarithms of weights, [count] each, of a removed and of an added client.
+    ) -> tuple[Samples, Samples]:
+        """Samples of a removed and of an added client, `count` of each.
 
         Both directions share the noise, as only the mean of each counts.
 

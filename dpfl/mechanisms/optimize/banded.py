@@ -357,7 +357,13 @@ def optimize_banded(
 
     def candidates() -> Iterator[banded.Banded]:
         with _progress.bar(desc='banded', unit='step', disable=not progress) as bar:
-            search = _Search(loss, column_norms, matrix, _reporter(bar, participation, loss))
+
+            def report(rounds: int, squared: float) -> None:
+                reached = f'{rounds} of {n} rounds, {loss} loss {math.sqrt(squared):.4f}'
+                bar.set_postfix_str(reached)
+                bar.update()
+
+            search = _Search(loss, column_norms, matrix, report)
             yield banded.Banded(search.solve(participation, bands))
             if column_norms == 'free':
                 yield search.toeplitz(participation, bands)
@@ -388,19 +394,6 @@ def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
         )
     is_prefix = all((row[: t + 1] == 1).all() for t, row in enumerate(matrix))
     return None if is_prefix else matrix
-
-
-def _reporter(
-    bar: _progress.Bar, participation: Participation, loss: str
-) -> Callable[[int, float], None]:
-    """Shows the rounds and about the loss of the current problem after each step."""
-
-    def report(n: int, squared: float) -> None:
-        text = f'{n} of {participation.rounds} rounds, {loss} loss {math.sqrt(squared):.4f}'
-        bar.set_postfix_str(text)
-        bar.update()
-
-    return report
 
 
 @dataclasses.dataclass(frozen=True)

@@ -466,10 +466,8 @@ class _Search(cutting_planes.Search[np.ndarray]):
 
 def _weights(sums: list[PairSum]) -> 'tuple[np.ndarray, scipy.sparse.csr_matrix]':
     """The rounds in the sums, [m], and the weights of their pairs, [sums, m^2]."""
-    early = np.concatenate([one.early for one in sums])
-    late = np.concatenate([one.late for one in sums])
-    rounds = np.unique(np.append(early, late))
-    place = np.searchsorted(rounds, early) * rounds.size + np.searchsorted(rounds, late)
-    which = np.repeat(np.arange(len(sums)), [one.early.size for one in sums])
-    weight = np.concatenate([one.weight for one in sums])
-    return rounds, scipy.sparse.csr_matrix((weight, (which, place)), (len(sums), rounds.size**2))
+    pairs, which = cutting_planes.joined(sums)
+    rounds = np.unique(np.append(pairs.early, pairs.late))
+    early, late = (np.searchsorted(rounds, ends) for ends in (pairs.early, pairs.late))
+    entries = pairs.weight, (which, early * rounds.size + late)
+    return rounds, scipy.sparse.csr_matrix(entries, (len(sums), rounds.size**2))

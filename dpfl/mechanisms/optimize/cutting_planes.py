@@ -10,6 +10,7 @@ of one mechanism, a pattern through each cell.
 import abc
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -47,6 +48,15 @@ class PairSum:
     late: np.ndarray
     lag: np.ndarray
     weight: np.ndarray
+
+
+def joined(sums: Sequence[PairSum]) -> tuple[PairSum, np.ndarray]:
+    """The pairs of several sums, one sum after the other, and to which each belongs, [pairs]."""
+    columns = [
+        np.concatenate([getattr(one, field.name) for one in sums])
+        for field in dataclasses.fields(PairSum)
+    ]
+    return PairSum(*columns), np.repeat(np.arange(len(sums)), [one.lag.size for one in sums])
 
 
 class Search(abc.ABC, Generic[_P]):

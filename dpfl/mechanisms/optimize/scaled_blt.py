@@ -10,7 +10,6 @@ the same length (the last one may be shorter). The scale is constant in a cell, 
 positive weights, so that time and precision do not depend on the number of rounds.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -168,14 +167,13 @@ class PairSums:
           rounds: number of rounds, n.
           block_length: rounds of a block.
         """
-        self._early, self._late, lag, self._weight = (
-            np.concatenate([getattr(one, field.name) for one in sums])
-            for field in dataclasses.fields(PairSum)
-        )
-        self._which = np.repeat(np.arange(len(sums)), [one.lag.size for one in sums])
-        self._lags, self._lag = np.unique(lag, return_inverse=True)
+        pairs, self._which = cutting_planes.joined(sums)
+        self._early, self._late, self._weight = pairs.early, pairs.late, pairs.weight
+        self._lags, self._lag = np.unique(pairs.lag, return_inverse=True)
         self.values: np.ndarray = np.zeros(len(sums))
-        rows, self._row = np.unique(np.maximum(self._late * block_length, lag), return_inverse=True)
+        rows, self._row = np.unique(
+            np.maximum(pairs.late * block_length, pairs.lag), return_inverse=True
+        )
         self._terms = (rounds - rows - 1)[:, None, None]
         self.sharpness = 1.0
         self.log_scale = np.zeros(-(-rounds // block_length))
