@@ -18,7 +18,6 @@ and two after the fix. The output directory then has
 With --resume, what is finished is kept, and an interrupted run continues.
 """
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting
@@ -94,10 +93,9 @@ def main() -> None:
             resume=where.resume,
             overwrite=where.overwrite,
         ).run()
-    summary = found.to_dict()
-    path = page.write(output_dir, image_page.render(found), summary)
+    path, numbers = page.write(output_dir, image_page.render(found), found)
     if _FORMAT.read().format == 'json':
-        print(json.dumps(summary))
+        print(numbers)
         return
     print(plain_text.columns([_row(each) for each in found.results]))
     print(f'\n{found.text}\n{path}')

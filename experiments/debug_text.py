@@ -18,7 +18,6 @@ how to use it on data of one's own.
 """
 
 import functools
-import json
 from typing import TYPE_CHECKING, Any
 
 from dpfl.cli.command import command_line
@@ -66,10 +65,9 @@ def main() -> None:
             resume=where.resume,
             overwrite=where.overwrite,
         ).run()
-    summary = found.to_dict()
-    path = page.write(output_dir, text_page.render(found), summary)
+    path, numbers = page.write(output_dir, text_page.render(found), found)
     if _FORMAT.read().format == 'json':
-        print(json.dumps(summary))
+        print(numbers)
         return
     print(plain_text.columns([_row(case, one) for case in found.cases for one in case.written]))
     for each in found.compared:

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpfl import _json
 from dpfl.debugging import differences
 from dpfl.debugging.differences import Difference, Mean, Share
 
@@ -139,7 +138,7 @@ class Learned:
 
     share: float
     reason: str
-    numbers: Mapping[str, float]
+    numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,53 +153,53 @@ class Generated:
 
     of_what: str
     traits: Measures
-    learned: Learned
+    learned: Learned = Learned(0.0, 'nothing is known of it')
 
     def to_dict(self) -> dict[str, Any]:
-        """Traits with intervals, and what has been learned, as JSON values."""
-        learned = {**self.learned.numbers, 'share': self.learned.share}
+        """Traits with intervals, and what has been learned."""
         return {
             'traits': {
-                name: differences.described(measure) for name, measure in self.traits.items()
+                name: {'value': measure.value, 'interval': measure.interval()}
+                for name, measure in self.traits.items()
             },
-            'learned': {name: _json.finite(value) for name, value in learned.items()},
+            'learned': {**self.learned.numbers, 'share': self.learned.share},
         }
 
 
 @dataclasses.dataclass(frozen=True)
 class Contrast:
-    """Traits of a generator that may have learned a fault, and of its reference.
+    """A generator that may have learned a fault, and its reference; both may be the same."""
 
-    Attributes:
-      first, reference: traits of their samples.
-      learned: share of a single draw that both have learned, within [0, 1].
-      is_comparable: whether the reference has learned something: only then a difference raises an
-        alarm. The first one may be far from real data because of the fault.
-      reason: why nothing can be told if `learned` is 0.
-    """
+    first: Generated
+    reference: Generated
 
-    first: Measures
-    reference: Measures
-    learned: float = 0.0
-    is_comparable: bool = False
-    reason: str = 'nothing is known of how much the generators have learned'
+    @property
+    def learned(self) -> float:
+        """Share of a single draw that both have learned, within [0, 1]."""
+        return min(self.first.learned.share, self.reference.learned.share)
 
-    @classmethod
-    def of(cls, first: Generated, reference: Generated) -> 'Contrast':
-        """The contrast of two generators; both may be the same."""
+    @property
+    def is_comparable(self) -> bool:
+        """Whether a difference raises an alarm: only if the reference has learned something.
+
+        The first one may be far from real data because of the fault.
+        """
+        return bool(self.reference.learned.share)
+
+    @property
+    def reason(self) -> str:
+        """Why nothing can be told if `learned` is 0."""
         reasons = {
             f'the generator of {generated.of_what} has learned nothing: '
             f'{generated.learned.reason}': None
-            for generated in (first, reference)
+            for generated in (self.first, self.reference)
             if not generated.learned.share
         }
-        return cls(
-            first.traits,
-            reference.traits,
-            min(first.learned.share, reference.learned.share),
-            bool(reference.learned.share),
-            '; '.join(reasons),
-        )
+        return '; '.join(reasons)
+
+
+# Probability that a sign is clear in a contrast if its trait is expected to rise by an amount.
+Power = Callable[[Contrast, Sign, float], float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,47 +227,49 @@ def compare(
     """The differences of all traits by contrast, with Holm's correction over all of them.
 
     Args:
-      contrasts: the contrasts by name; both sides of one have the same traits.
+      contrasts: the contrasts by name; both generators of one have the same traits.
       traits: all traits by name.
     """
     compared = []
     for contrast in contrasts.values():
-        for name, measure in contrast.first.items():
-            other = contrast.reference[name]
+        for name, measure in contrast.first.traits.items():
+            other = contrast.reference.traits[name]
             between = traits[name].between(measure.value, other.value)
             compared.append(differences.compare(name, measure, other, between=between))
     corrected = iter(differences.corrected(compared))
     return {
-        key: tuple(itertools.islice(corrected, len(contrast.first)))
+        key: tuple(itertools.islice(corrected, len(contrast.first.traits)))
         for key, contrast in contrasts.items()
     }
 
 
-def power_of_sign(
-    contrast: Contrast, sign: Sign, shift: float, level: float, traits: Mapping[str, Trait]
-) -> float:
-    """Probability that a sign is clear if its trait is expected `shift` above the reference.
+def power_at(level: float, traits: Mapping[str, Trait]) -> Power:
+    """Probability that a sign is clear if its trait is expected some amount above the reference.
 
     Args:
-      contrast: the measures, whose numbers of draws count.
-      sign: the sign.
-      shift: the expected difference.
       level: level of the test: that of all comparisons divided by their number, the first step of
         Holm's correction.
       traits: all traits by name.
+
+    Returns:
+      A function of the contrast, whose numbers of draws count, the sign, and the amount.
     """
-    trait, other = traits[sign.trait], contrast.reference[sign.trait]
-    expected = differences.moved(contrast.first[sign.trait], other.value + shift)
-    between = trait.between(expected.value, other.value)
-    difference = differences.compare(trait.name, expected, other, between=between)
-    return differences.power(difference, level, trait.least_from(other.value))
+
+    def power(contrast: Contrast, sign: Sign, shift: float) -> float:
+        trait, other = traits[sign.trait], contrast.reference.traits[sign.trait]
+        expected = differences.moved(contrast.first.traits[sign.trait], other.value + shift)
+        between = trait.between(expected.value, other.value)
+        difference = differences.compare(trait.name, expected, other, between=between)
+        return differences.power(difference, level, trait.least_from(other.value))
+
+    return power
 
 
 def unseen(
     signature: Signature,
     contrasts: Mapping[str, Contrast],
     effects: Effects,
-    power: Callable[[Contrast, Sign, float], float],
+    power: Power,
     *,
     data: str,
     share: float | None = None,
@@ -292,7 +293,7 @@ def unseen(
         for sign in signature.signs:
             learned = contrast.learned**sign.span
             shift = learned * effect.get(sign.trait, 0.0) * share**sign.draws
-            is_judged = sign.trait in contrast.first
+            is_judged = sign.trait in contrast.first.traits
             shows = is_judged and (shift > 0 if sign.is_higher else shift < 0)
             powers.append(power(contrast, sign, shift) if shows else 0.0)
         return max(sum(powers) - (len(powers) - 1), 0.0)
@@ -303,7 +304,7 @@ def unseen(
     if reached >= TOLD:
         return FaultVerdict(signature.fault, NOT_SEEN, share, reached)
     names = {sign.trait for sign in signature.signs}
-    judged = [contrast for contrast in contrasts.values() if names <= contrast.first.keys()]
+    judged = [contrast for contrast in contrasts.values() if names <= contrast.first.traits.keys()]
     if not judged:
         reason = 'no trait that is judged here shows it'
     elif not any(contrast.learned for contrast in judged):

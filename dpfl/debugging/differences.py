@@ -15,7 +15,9 @@ Sources:
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,13 @@ import scipy
 
 from dpfl import _json
 
-# Level of all intervals of differences, each by itself.
+# Level of all intervals of differences, each by itself, and the normal deviate of its bounds.
 _LEVEL = 0.95
+_DEVIATE = float(scipy.special.ndtri((1 + _LEVEL) / 2))
 # Differences of trainings, in standard deviations, over which p-values of shares are averaged.
 _DEVIATES = np.linspace(-8, 8, 65)
 # With as many expected hits and misses in each sample, shares are as good as normal.
 _FEW = 500
-# Numbers of an array of laws that is made at a time.
-_BLOCK = 1 << 20
 # Trained shares are not closer to 0 and 1.
 _LEAST_SHARE = 1e-12
 
@@ -60,8 +61,10 @@ class Share:
 
     def interval(self, level: float = _LEVEL) -> tuple[float, float]:
         """Wilson's interval, (0, 1) without draws."""
-        low, high = _wilson(self.hits, self.count, level)
-        return float(low), float(high)
+        if not self.count:
+            return 0.0, 1.0
+        bounds = scipy.stats.binomtest(self.hits, self.count).proportion_ci(level, 'wilson')
+        return float(bounds.low), float(bounds.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +84,7 @@ class Mean:
     @classmethod
     def of(cls, values: Any) -> 'Mean':
         """The average of numbers [N]."""
-        values = np.asarray(values, np.float64)
-        if values.size < 2:
-            return cls(float(values[0]) if values.size else float('nan'), float('inf'), values.size)
-        return cls(
-            float(values.mean()), float(values.std(ddof=1) / np.sqrt(values.size)), values.size
-        )
+        return cls.ratio(values, np.ones(np.shape(values)))
 
     @classmethod
     def ratio(cls, above: Any, below: Any) -> 'Mean':
@@ -111,10 +109,6 @@ class Mean:
             return -np.inf, np.inf
         reach = float(scipy.stats.t.ppf((1 + level) / 2, self.count - 1)) * self.error
         return self.value - reach, self.value + reach
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values, with None for numbers that are not finite."""
-        return {name: _json.finite(value) for name, value in dataclasses.asdict(self).items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,17 +143,24 @@ class Difference:
         return self.adjusted <= alpha and abs(self.value) >= least
 
     def to_dict(self) -> dict[str, Any]:
-        """The difference as JSON values, with None for numbers that are not finite."""
-        values = {**dataclasses.asdict(self), 'difference': self.value}
-        return {name: _json.finite(value) for name, value in values.items()}
+        """The fields and the difference by name."""
+        return {**vars(self), 'difference': self.value}
 
 
-def described(measure: Share | Mean) -> dict[str, Any]:
-    """A measure and its interval as JSON values."""
-    return {
-        'value': _json.finite(measure.value),
-        'interval': list(map(_json.finite, measure.interval())),
-    }
+def json_values(result: Any) -> Any:
+    """JSON values of a result of a study: fields by name, None for numbers that are not finite.
+
+    A result whose values are others than its fields has a method `to_dict` that gives them.
+    """
+    if hasattr(result, 'to_dict'):
+        result = result.to_dict()
+    elif dataclasses.is_dataclass(result):
+        result = vars(result)
+    if isinstance(result, Mapping):
+        return {name: json_values(value) for name, value in result.items()}
+    if isinstance(result, (list, tuple)):
+        return list(map(json_values, result))
+    return _json.finite(result)
 
 
 def compare(
@@ -177,8 +178,8 @@ def compare(
       between: standard deviation of the difference of two trainings on equal data.
     """
     if isinstance(first, Share) and isinstance(second, Share):
-        counts = (first.hits, first.count, second.hits, second.count)
-        low, high = (float(bound) for bound in newcombe(*counts, between=between))
+        low, high = newcombe(first, second, between)
+        counts = first.hits, first.count, second.hits, second.count
         p_value = float(share_p_values(*counts, between=between))
     else:
         assert isinstance(first, Mean) and isinstance(second, Mean)
@@ -236,57 +237,23 @@ def holm(p_values: Any) -> np.ndarray:
     return adjusted
 
 
-def _wilson(hits: Any, counts: Any, level: float = _LEVEL) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's intervals of shares, elementwise; (0, 1) where a count is 0.
+def newcombe(first: Share, second: Share, between: float = 0.0) -> tuple[float, float]:
+    """Newcombe's interval of a difference of shares, with an allowance.
 
     Args:
-      hits, counts: arrays that broadcast together.
-      level: level of each interval.
-
-    Returns:
-      Lower and upper bounds, float64.
-    """
-    z = _normal(level)
-    hits, counts = np.broadcast_arrays(np.asarray(hits, float), np.asarray(counts, float))
-    middle = (hits + z**2 / 2) / (counts + z**2)
-    inner = hits * _over(counts - hits, counts) + z**2 / 4
-    reach = z * np.sqrt(inner) / (counts + z**2)
-    # Rounding must not exclude the shares 0 and 1 themselves.
-    low = np.where(hits == 0, 0.0, np.maximum(middle - reach, 0))
-    high = np.where(hits == counts, 1.0, np.minimum(middle + reach, 1))
-    return low, high
-
-
-def newcombe(
-    hits: Any,
-    counts: Any,
-    other_hits: Any,
-    other_counts: Any,
-    *,
-    between: Any = 0.0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Newcombe's intervals of differences of shares, elementwise, with an allowance.
-
-    Args:
-      hits, counts: the first sample, arrays.
-      other_hits, other_counts: the second sample.
+      first, second: the shares of the two samples.
       between: standard deviation of the difference of two trainings on equal data.
 
     Returns:
-      Lower and upper bounds, float64; (-1, 1) where a sample has no draws.
+      Lower and upper bound; (-1, 1) if a sample has no draws.
     """
-    low, high = _wilson(hits, counts)
-    other_low, other_high = _wilson(other_hits, other_counts)
-    share, other = _over(hits, counts), _over(other_hits, other_counts)
-    allowance = (_normal(_LEVEL) * np.asarray(between, float)) ** 2
-    below = np.sqrt((share - low) ** 2 + (other_high - other) ** 2 + allowance)
-    above = np.sqrt((high - share) ** 2 + (other - other_low) ** 2 + allowance)
-    known = np.minimum(counts, other_counts) > 0
-    difference = share - other
-    return (
-        np.where(known, np.maximum(difference - below, -1), -1.0),
-        np.where(known, np.minimum(difference + above, 1), 1.0),
-    )
+    if not (first.count and second.count):
+        return -1.0, 1.0
+    (low, high), (other_low, other_high) = first.interval(), second.interval()
+    share, other, allowance = first.value, second.value, _DEVIATE * between
+    below = math.hypot(share - low, other_high - other, allowance)
+    above = math.hypot(high - share, other - other_low, allowance)
+    return max(share - other - below, -1.0), min(share - other + above, 1.0)
 
 
 def share_p_values(
@@ -311,59 +278,44 @@ def share_p_values(
     cases = np.broadcast_arrays(hits, counts, other_hits, other_counts, np.asarray(between, float))
     flat = [np.ravel(values) for values in cases]
     hits, counts, other_hits, other_counts, between = flat
-    pooled = _over(hits + other_hits, counts + other_counts)
-    variance = pooled * (1 - pooled) * (_over(1, counts) + _over(1, other_counts)) + between**2
-    difference = np.abs(_over(hits, counts) - _over(other_hits, other_counts))
-    p_values = 2 * scipy.special.ndtr(-_over(difference, np.sqrt(variance)))
+    # A sample without draws is one of few.
+    draws, other_draws = np.maximum(counts, 1), np.maximum(other_counts, 1)
+    pooled = (hits + other_hits) / (draws + other_draws)
     few = np.minimum(counts, other_counts) * np.minimum(pooled, 1 - pooled) < _FEW
+    variance = pooled * (1 - pooled) * (1 / draws + 1 / other_draws) + between**2
+    deviation = np.sqrt(np.where(few, 1.0, variance))
+    difference = np.abs(hits / draws - other_hits / other_draws)
+    p_values = 2 * scipy.special.ndtr(-difference / deviation)
     if few.any():
-        p_values[few] = _exact_p_values(*(values[few] for values in flat))
+        cases_of_few = zip(*(values[few].tolist() for values in flat), strict=True)
+        p_values[few] = [_exact_p_value(*case) for case in cases_of_few]
     return p_values.reshape(cases[0].shape)
 
 
-def _exact_p_values(
-    hits: np.ndarray,
-    counts: np.ndarray,
-    other_hits: np.ndarray,
-    other_counts: np.ndarray,
-    between: np.ndarray,
-) -> np.ndarray:
-    """As `share_p_values`, of few hits or misses; all arguments are arrays of one length."""
-    together, draws = hits + other_hits, np.maximum(counts + other_counts, 1)
-    # The possible hits of the first sample, of one comparison after the other.
-    least = np.maximum(together - other_counts, 0)
-    sizes = np.minimum(together, counts) - least + 1
-    owner = np.repeat(np.arange(sizes.size), sizes)
-    starts = np.cumsum(sizes) - sizes
-    possible = np.arange(owner.size) - (starts - least)[owner]
-    choices = _log_choices(counts[owner], possible)
-    choices += _log_choices(other_counts[owner], together[owner] - possible)
-    # Sums of the law below the hits, and from them on, by one call.
-    at_hits = starts + hits - least
-    parts = np.stack([starts, at_hits], axis=1).ravel()
-    pooled, tails = (together + 0.5) / (draws + 1), np.zeros([2, sizes.size])
-    deviates = _DEVIATES if between.any() else np.zeros(1)
-    weights = np.exp(-(deviates**2) / 2)
-    weights /= weights.sum()
-    block = max(_BLOCK // owner.size, 1)
-    for first in range(0, deviates.size, block):
-        apart = deviates[first : first + block, None] * (between / draws)
-        odds = _log_odds(pooled + apart * other_counts) - _log_odds(pooled - apart * counts)
-        law = choices + odds[:, owner] * possible
-        law = np.exp(law - np.maximum.reduceat(law, starts, axis=1)[:, owner])
-        sums = np.add.reduceat(law, parts, axis=1)
-        below, above = np.where(hits > least, sums[:, ::2], 0), sums[:, 1::2]
-        both = np.stack([below + law[:, at_hits], above]) / (below + above)
-        tails += weights[first : first + block] @ both
-    known = np.minimum(counts, other_counts) > 0
-    return np.where(known, np.minimum(2 * tails.min(axis=0), 1), 1.0)
+@functools.lru_cache(maxsize=1 << 16)
+def _exact_p_value(
+    hits: int, count: int, other_hits: int, other_count: int, between: float
+) -> float:
+    """As `share_p_values`, of one pair of shares with few hits or few misses."""
+    if not (count and other_count):
+        return 1.0
+    together, draws = hits + other_hits, count + other_count
+    possible = np.arange(max(together - other_count, 0), min(together, count) + 1)
+    choices = _log_choices(count, possible) + _log_choices(other_count, together - possible)
+    deviates = _DEVIATES if between else np.zeros(1)
+    pooled, apart = (together + 0.5) / (draws + 1), deviates * (between / draws)
+    odds = _log_odds(pooled + apart * other_count) - _log_odds(pooled - apart * count)
+    laws = scipy.special.softmax(choices + odds[:, None] * possible, axis=1)
+    weights = scipy.special.softmax(-(deviates**2) / 2)
+    law = weights @ laws
+    return float(min(2 * law[possible <= hits].sum(), 2 * law[possible >= hits].sum(), 1))
 
 
 def _log_odds(shares: np.ndarray) -> np.ndarray:
     return scipy.special.logit(np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE))
 
 
-def _log_choices(number: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _log_choices(number: int, chosen: np.ndarray) -> np.ndarray:
     """Logarithms of binomial coefficients."""
     return -scipy.special.betaln(number - chosen + 1, chosen + 1) - np.log1p(number)
 
@@ -385,13 +337,3 @@ def _welch(first: Mean, second: Mean, between: float) -> tuple[float, float, flo
     reach = float(scipy.stats.t.ppf((1 + _LEVEL) / 2, degrees)) * deviation
     p_value = float(2 * scipy.stats.t.sf(abs(difference) / deviation, degrees))
     return difference - reach, difference + reach, p_value
-
-
-def _normal(level: float) -> float:
-    return float(scipy.special.ndtri((1 + level) / 2))
-
-
-def _over(above: Any, below: Any) -> np.ndarray:
-    """Quotients, 0 where the divisor is 0."""
-    above, below = np.broadcast_arrays(np.asarray(above, float), np.asarray(below, float))
-    return np.divide(above, below, out=np.zeros(above.shape), where=below > 0)

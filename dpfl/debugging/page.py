@@ -12,7 +12,7 @@ from typing import Any
 
 from dpfl import _storage, accounting, errors
 from dpfl.debugging.diagnosis import Measures, Trait
-from dpfl.debugging.differences import Difference
+from dpfl.debugging.differences import Difference, json_values
 from dpfl.reporting import html_parts
 from dpfl.reporting.html_parts import Cell
 
@@ -133,13 +133,14 @@ def check_directory(directory: pathlib.Path, unwanted: Iterable[str]) -> None:
         )
 
 
-def write(directory: pathlib.Path, page: str, values: Mapping[str, Any]) -> pathlib.Path:
-    """Writes the page and the numbers of a study; returns the path of the page.
+def write(directory: pathlib.Path, page: str, found: Any) -> tuple[pathlib.Path, str]:
+    """Writes the page and the numbers of a study; returns the path of the page, and the numbers.
 
     Raises:
       StorageError: if a file cannot be written.
     """
-    path, numbers = directory / 'study.html', json.dumps(values) + '\n'
+    path, numbers = directory / 'study.html', json.dumps(json_values(found))
     _storage.write_atomically(path, lambda file: file.write(page.encode()))
-    _storage.write_atomically(directory / NUMBERS, lambda file: file.write(numbers.encode()))
-    return path
+    lines = f'{numbers}\n'.encode()
+    _storage.write_atomically(directory / NUMBERS, lambda file: file.write(lines))
+    return path, numbers

@@ -27,7 +27,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging import diagnosis, page
-from dpfl.debugging.differences import Difference
+from dpfl.debugging.differences import Difference, json_values
 from dpfl.debugging.images import traits as image_traits
 from dpfl.debugging.text import diagnosis as text_diagnosis
 from dpfl.debugging.text import traits as text_traits
@@ -133,7 +133,10 @@ class Comparison:
     @property
     def differences(self) -> dict[str, tuple[Difference, ...]]:
         """Of all traits by kind, a minus b, with Holm's correction over all of them."""
-        contrasts = {name: diagnosis.Contrast(*kind.traits) for name, kind in self.kinds.items()}
+        contrasts = {
+            name: diagnosis.Contrast(*(diagnosis.Generated(name, traits) for traits in kind.traits))
+            for name, kind in self.kinds.items()
+        }
         return diagnosis.compare(contrasts, _TRAITS)
 
     @property
@@ -169,11 +172,8 @@ class Comparison:
             'a': [generators.to_dict(each) for each in self.sides[0].values()],
             'b': [generators.to_dict(each) for each in self.sides[1].values()],
             'guarantees': self.guarantees,
-            'traits': {
-                name: [each.to_dict() for each in compared]
-                for name, compared in self.differences.items()
-            },
-            'words': [each.to_dict() for kind in self.kinds.values() for each in kind.words],
+            'traits': json_values(self.differences),
+            'words': json_values([each for kind in self.kinds.values() for each in kind.words]),
         }
 
     def render(self) -> str:

@@ -148,7 +148,7 @@ class _Seed:
         everyone = clients.Subpopulation(clients.EVERYONE, population)
         training = clients.Training(clients.AS_IS, self._clients(faults), everyone)
         drawn = self._drawn(training, f'{cell.fault}_{cell.share:g}' if cell.fault else 'clean')
-        contrast = Contrast.of(drawn, self._reference)
+        contrast = Contrast(drawn, self._reference)
         result = diagnosis.diagnose({diagnosis.CLIENTS: contrast}, effects=self._effects)
         order = (diagnosis.FOUND, diagnosis.SUSPECTED, diagnosis.NOT_SEEN)
         return dataclasses.replace(

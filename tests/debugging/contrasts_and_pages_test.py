@@ -9,9 +9,9 @@ from dpfl.debugging.images import traits as of_images
 from dpfl.debugging.text import traits as of_text
 
 
-def _generated(share, of_what='all clients'):
-    learned = Learned(share, f'it knows {share:.0%}', {})
-    return Generated(of_what, {'combed': Share(1, 10)}, learned)
+def _generated(share, of_what='all clients', combed=0):
+    learned = Learned(share, f'it knows {share:.0%}')
+    return Generated(of_what, {'combed': Share(combed, 1000)}, learned)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def _generated(share, of_what='all clients'):
     [(0.9, 0.4, 0.4, True), (0.4, 0.9, 0.4, True), (0.0, 0.5, 0.0, True), (0.5, 0.0, 0.0, False)],
 )
 def test_a_contrast_has_learned_what_both_have(first, reference, learned, is_comparable):
-    found = Contrast.of(_generated(first), _generated(reference, 'public images'))
+    found = Contrast(_generated(first), _generated(reference, 'public images'))
     assert (found.learned, found.is_comparable) == (learned, is_comparable)
     # It names who has learned nothing.
     assert ('of all clients has learned nothing: it knows 0%' in found.reason) == (first == 0)
@@ -30,14 +30,10 @@ def test_the_power_falls_with_what_is_learned_and_with_the_draws_that_must_have_
     def share(learned, draws):
         sign = diagnosis.Sign('combed', draws=draws)
         signature = diagnosis.Signature('encoding', (sign,), '')
-        contrast = Contrast({'combed': Share(0, 1000)}, {'combed': Share(0, 1000)}, learned)
-
-        def power(contrast, sign, shift):
-            return diagnosis.power_of_sign(contrast, sign, shift, 0.01, of_images.ALL)
-
-        found = diagnosis.unseen(
-            signature, {'a': contrast}, {'encoding': {'combed': 1.0}}, power, data='images'
-        )
+        contrasts = {'a': Contrast(_generated(learned), _generated(learned))}
+        power = diagnosis.power_at(0.01, of_images.ALL)
+        effects = {'encoding': {'combed': 1.0}}
+        found = diagnosis.unseen(signature, contrasts, effects, power, data='images')
         assert (found.verdict == 'not seen') == (found.power >= diagnosis.TOLD)
         return found.share
 
@@ -54,7 +50,7 @@ def test_parts_of_pages():
     measured = page.measured({'a': {'combed': Share(1, 10)}}, of_images.ALL)
     assert '10.00% (1.79 to 40.42' in measured
     assert '3.00 (3.00 to 3.00)' in page.measured({'a': {'length': Mean(3.0, 0.0, 5)}}, of_text.ALL)
-    contrast = Contrast({'combed': Share(90, 100)}, {'combed': Share(0, 100)})
+    contrast = Contrast(_generated(1, combed=900), _generated(1))
     (compared,) = diagnosis.compare({'a': contrast}, of_images.ALL)['a']
     table = page.differences([compared], of_images.ALL, ['combed'])
     assert '<td class="clear">rows alternate' in table and '+90.00 points' in table

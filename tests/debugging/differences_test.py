@@ -29,8 +29,8 @@ def test_wilson_has_the_published_bounds(hits, count, low, high):
     ],
 )
 def test_newcombe_has_the_published_bounds(counts, low, high):
-    found = differences.newcombe(*counts)
-    assert [float(bound) for bound in found] == pytest.approx([low, high], abs=6e-5)
+    shares = differences.Share(*counts[:2]), differences.Share(*counts[2:])
+    assert differences.newcombe(*shares) == pytest.approx((low, high), abs=6e-5)
 
 
 def test_share_p_values_are_those_of_fisher():
@@ -94,8 +94,12 @@ def test_the_allowance_covers_how_trainings_vary():
     allowed = differences.share_p_values(hits, count, others, count, between=between)
     assert np.mean(naive <= 0.05) > 0.2
     assert 0.03 < np.mean(allowed <= 0.05) < 0.06
-    low, high = differences.newcombe(hits, count, others, count, between=between)
-    assert 0.93 < np.mean((low <= 0) & (high >= 0)) < 0.97
+    pairs = zip(hits.tolist(), others.tolist(), strict=True)
+    bounds = [
+        differences.newcombe(*(differences.Share(each, count) for each in pair), between)
+        for pair in pairs
+    ]
+    assert 0.93 < np.mean([low <= 0 <= high for low, high in bounds]) < 0.97
 
 
 def test_means_are_those_of_welch():
@@ -150,11 +154,11 @@ def test_without_draws_nothing_is_clear():
     assert empty.interval() == (0, 1) and some.interval()[0] > 0
     found = differences.compare('x', empty, some)
     assert (found.low, found.high, found.p_value) == (-1, 1, 1)
-    assert found.to_dict()['first'] is None
+    assert differences.json_values(found)['first'] is None
     single = differences.compare('x', differences.Mean.of([3.0]), differences.Mean.of([1.0, 2.0]))
     assert single.p_value == 1 and single.low == -np.inf
     unknown = differences.Mean.ratio([0, 0], [0, 0])
-    assert unknown.to_dict() == {'value': None, 'error': None, 'count': 2}
+    assert differences.json_values(unknown) == {'value': None, 'error': None, 'count': 2}
     # All draws alike: certain by the samples alone, not with an allowance.
     ones, twos = differences.Mean.of([1, 1, 1]), differences.Mean.of([2, 2, 2])
     assert differences.compare('x', ones, twos).p_value == 0

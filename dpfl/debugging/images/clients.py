@@ -12,6 +12,7 @@ the selected clients.
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -34,8 +35,8 @@ IN_WORDS = {
     'correct': 'examples that the classifier gets right',
     'misclassified': 'examples that the classifier gets wrong',
 }
-# Number of images that are classified at a time, pooled over clients.
-_IMAGES = 4_096
+# Number of clients whose images are classified together.
+_CLIENTS = 32
 # Percentiles of the accuracies without a bug, for poor and strong ([Augenstein20], table 10).
 _PERCENTILES = (25, 75)
 # Least number of examples of a client in a subpopulation by examples (table 12).
@@ -64,11 +65,7 @@ class Verdicts:
     @property
     def accuracies(self) -> np.ndarray:
         """Accuracy on each client, float64 [N]; NaN for clients without examples."""
-        owners = np.repeat(np.arange(len(self.clients)), self.num_examples)
-        right = np.bincount(owners[self.correct], minlength=len(self.clients))
-        return np.divide(
-            right, self.num_examples, out=np.full(right.shape, np.nan), where=self.num_examples > 0
-        )
+        return np.array([mask.mean() if mask.size else np.nan for mask in self.split()])
 
     def split(self) -> list[np.ndarray]:
         """For each client, whether each of its examples is classified correctly, bool [n]."""
@@ -87,27 +84,16 @@ def judge(
       clients: ids of the clients.
       examples: pixels and labels of each client, in the same order; iterated once.
     """
-    waiting: list[tuple[np.ndarray, np.ndarray]] = []
-    num_waiting, counts, correct = 0, [], []
-
-    def classify_waiting() -> None:
-        pixels, labels = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
-        correct.append(classify(pixels) == labels)
-        waiting.clear()
-
-    for _, (pixels, labels) in zip(clients, examples, strict=True):
-        counts.append(len(labels))
-        waiting.append((pixels, labels))
-        num_waiting += len(labels)
-        if num_waiting >= _IMAGES:
-            classify_waiting()
-            num_waiting = 0
-    if waiting:
-        classify_waiting()
+    rest, correct = iter(examples), [np.zeros(0, bool)]
+    counts: list[int] = []
+    while several := list(itertools.islice(rest, _CLIENTS)):
+        pixels, labels = zip(*several, strict=True)
+        counts += map(len, labels)
+        correct.append(classify(np.concatenate(pixels)) == np.concatenate(labels))
     return Verdicts(
         clients=np.asarray(clients, np.int64),
         num_examples=np.asarray(counts, np.int64),
-        correct=np.concatenate([np.zeros(0, bool), *correct]),
+        correct=np.concatenate(correct),
     )
 
 

@@ -49,6 +49,9 @@ from dpfl.tasks.images import image_clients
 def measure_learned(pixels: np.ndarray, real: np.ndarray, infer: traits.Infer) -> Learned:
     """Compares a generator with real images and with the trivial references.
 
+    It has learned the share of a trivial reference's Frechet distance from real images that it has
+    covered: of the smaller one, in the features of the primary model.
+
     Args:
       pixels: images that it drew, float32 [n, 28, 28].
       real: real images, float32 [m, 28, 28].
@@ -64,21 +67,12 @@ def measure_learned(pixels: np.ndarray, real: np.ndarray, infer: traits.Infer) -
         return traits.frechet_distance(infer(images)[1], features)
 
     trivial = min(distance(np.ascontiguousarray(images)) for images in (one_by_one, average))
-    return learned(distance(traits.upright(pixels)), trivial)
-
-
-def learned(frechet: float, trivial: float) -> Learned:
-    """What a generator has learned: the share of the trivial distance that it has covered.
-
-    Args:
-      frechet: Frechet distance of its images from real ones, in the features of a classifier.
-      trivial: the smaller one of the distances of the two trivial references.
-    """
-    share = max(1 - frechet / trivial, 0.0) if trivial > 0 else 0.0
+    frechet = distance(traits.upright(pixels))
     reason = (
         f'its Frechet distance of {frechet:.3g} from real images is no less than {trivial:.3g}, '
         'that of images without any shape'
     )
+    share = max(1 - frechet / trivial, 0.0) if trivial > 0 else 0.0
     return Learned(share, reason, {'frechet': frechet, 'trivial': trivial})
 
 
@@ -169,14 +163,9 @@ class Diagnosis:
         return ' '.join([*parts, *([f'Cannot tell: {unknown}.'] if unknown else [])])
 
     def to_dict(self) -> dict[str, Any]:
-        """The diagnosis as JSON values."""
-        return {
-            'verdicts': {verdict.fault: dataclasses.asdict(verdict) for verdict in self.verdicts},
-            'contrasts': {
-                name: [difference.to_dict() for difference in values]
-                for name, values in self.contrasts.items()
-            },
-        }
+        """The verdicts by fault, and the contrasts."""
+        verdicts = {verdict.fault: verdict for verdict in self.verdicts}
+        return {'verdicts': verdicts, 'contrasts': self.contrasts}
 
 
 def in_words(fault: str) -> str:
@@ -199,19 +188,17 @@ def diagnose(
         not seen.
     """
     if accuracies is not None:
-        everyone, (first, second) = contrasts[CLIENTS], accuracies
-        of_labels = dataclasses.replace(
-            everyone,
-            first={**everyone.first, 'accuracy': first},
-            reference={**everyone.reference, 'accuracy': second},
+        everyone = contrasts[CLIENTS]
+        first, reference = (
+            dataclasses.replace(generated, traits={**generated.traits, 'accuracy': accuracy})
+            for generated, accuracy in zip(
+                (everyone.first, everyone.reference), accuracies, strict=True
+            )
         )
-        contrasts = {**contrasts, CLIENTS: of_labels}
+        contrasts = {**contrasts, CLIENTS: Contrast(first, reference)}
     compared = diagnosis.compare(contrasts, traits.ALL)
     level = ALPHA / sum(map(len, compared.values()))
-
-    def power(contrast: Contrast, sign: Sign, shift: float) -> float:
-        return diagnosis.power_of_sign(contrast, sign, shift, level, traits.ALL)
-
+    power = diagnosis.power_at(level, traits.ALL)
     verdicts = []
     for signature in SIGNATURES:
         unseen = diagnosis.unseen(signature, contrasts, effects or {}, power, data='images')

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _json, accounting
+from dpfl import accounting
 from dpfl.debugging.diagnosis import (
     FOUND,
     NOT_SEEN,
@@ -107,17 +107,13 @@ class Finding(Generated):
     guarantees: tuple[Guarantee, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The finding without the images, as JSON values."""
-        guarantees = [dataclasses.asdict(guarantee) for guarantee in self.guarantees]
-        for guarantee in guarantees:
-            for name in ('epsilon', 'epsilon_half_shift'):
-                guarantee[name] = _json.finite(guarantee[name])
+        """The finding without the images."""
         return {
             **super().to_dict(),
             'state': self.state,
             'subpopulation': self.subpopulation,
             'clients': self.clients,
-            'guarantees': guarantees,
+            'guarantees': self.guarantees,
         }
 
 
@@ -141,11 +137,9 @@ def diagnoses(
     found = {}
     for state, of_state in by_state.items():
         named = {finding.subpopulation: finding for finding in of_state}
-        contrasts = {diagnosis.BADLY: Contrast.of(of_state[-1], of_state[-2])}
+        contrasts = {diagnosis.BADLY: Contrast(of_state[-1], of_state[-2])}
         if clients.PUBLIC in named:
-            contrasts[diagnosis.CLIENTS] = Contrast.of(
-                named[clients.EVERYONE], named[clients.PUBLIC]
-            )
+            contrasts[diagnosis.CLIENTS] = Contrast(named[clients.EVERYONE], named[clients.PUBLIC])
         found[state] = diagnosis.diagnose(contrasts, accuracies, effects)
     return found
 
@@ -219,7 +213,7 @@ class Found:
         return f'With the fault: {bug} After the fix: {fixed}'
 
     def to_dict(self) -> dict[str, Any]:
-        """The study without images, as JSON values."""
+        """The study without images."""
         visible = (
             {'bug_is_visible': self.fault_is_visible, 'fix_is_visible': self.fix_is_visible}
             if self.has_fix
@@ -228,8 +222,8 @@ class Found:
         return {
             **visible,
             'conclusion': self.text,
-            'diagnoses': {state: of_state.to_dict() for state, of_state in self.diagnoses.items()},
-            'thresholds': dataclasses.asdict(self.limits),
+            'diagnoses': self.diagnoses,
+            'thresholds': self.limits,
             'population': self.population,
-            'results': [finding.to_dict() for finding in self.results],
+            'results': self.results,
         }

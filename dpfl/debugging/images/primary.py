@@ -5,7 +5,7 @@ import hashlib
 import json
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -82,9 +82,8 @@ def train(
       StorageError: If files cannot be read or written.
     """
     folder, configuration = directory / FOLDER, made_from(settings, base)
-    path = folder / 'model.npz'
-    arrays = _read(path, configuration) if resume else None
-    if arrays is None:
+
+    def trained() -> dict[str, np.ndarray]:
         print(f'{folder}: trains on {len(public.labels)} public images', file=sys.stderr)
         with errors.renaming(learning_rate='primary_learning_rate'):
             weights = classifiers.train_centrally(
@@ -96,8 +95,9 @@ def train(
                 seed=base.seed,
                 progress=lambda steps: _progress.bar(steps, 'classifier', unit='step'),
             )
-        arrays = {str(number): weight for number, weight in enumerate(weights)}
-        _write(path, arrays, configuration)
+        return {str(number): weight for number, weight in enumerate(weights)}
+
+    arrays = _kept(folder / 'model.npz', configuration, trained, resume=resume)
     weights = tuple(arrays[str(number)] for number in range(len(arrays)))
     return classifiers.of_weights(settings.primary_model, weights)
 
@@ -127,18 +127,37 @@ def judge(
       ValueError: If an existing result has another configuration.
       StorageError: If files cannot be read or written.
     """
-    path = directory / FOLDER / f'{name}.npz'
-    arrays = _read(path, configuration) if resume else None
-    if arrays is None:
+
+    def judged() -> dict[str, np.ndarray]:
         shown = _progress.bar(range(population), f'classify ({name})', unit='client')
         verdicts = clients.judge(
             lambda pixels: model.probabilities(pixels).argmax(axis=1),
             range(population),
             map(data.examples, shown),
         )
-        arrays = dataclasses.asdict(verdicts)
-        _write(path, arrays, configuration)
-    return clients.Verdicts(**arrays)
+        return dataclasses.asdict(verdicts)
+
+    path = directory / FOLDER / f'{name}.npz'
+    return clients.Verdicts(**_kept(path, configuration, judged, resume=resume))
+
+
+def _kept(
+    path: pathlib.Path,
+    configuration: Mapping[str, Any],
+    make: Callable[[], dict[str, np.ndarray]],
+    *,
+    resume: bool,
+) -> dict[str, np.ndarray]:
+    """The arrays of a file: those of an earlier study if it is resumed, otherwise made anew."""
+    arrays = _read(path, configuration) if resume else None
+    if arrays is None:
+        arrays = make()
+        with _storage.naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        described = {classifiers.CONFIGURATION: np.array(json.dumps(configuration))}
+        data = _npz.to_bytes({**arrays, **described})
+        _storage.write_atomically(path, lambda target: target.write(data))
+    return arrays
 
 
 def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
@@ -159,13 +178,3 @@ def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.
             )
     print(f'{path}: is finished', file=sys.stderr)
     return arrays
-
-
-def _write(
-    path: pathlib.Path, arrays: Mapping[str, np.ndarray], configuration: Mapping[str, Any]
-) -> None:
-    with _storage.naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    described = {classifiers.CONFIGURATION: np.array(json.dumps(configuration))}
-    data = _npz.to_bytes({**arrays, **described})
-    _storage.write_atomically(path, lambda target: target.write(data))

@@ -4,6 +4,7 @@ Each GAN is trained under a privacy plan of its own, as a separate run, which ca
 """
 
 import dataclasses
+import functools
 import pathlib
 import sys
 import zlib
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import Participation, _random, accounting, errors, mechanisms
+from dpfl import _random, accounting, errors
 from dpfl.debugging import page
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import clients, diagnosis, findings, primary, traits
@@ -21,6 +22,7 @@ from dpfl.reporting import html_parts
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training import gan as gan_lib
 from dpfl.simulation.training import train as train_run
+from dpfl.simulation.training.plan import build_plan
 from dpfl.simulation.training.round_config import required
 from dpfl.tasks import federated_task
 from dpfl.tasks.config import ImageFaultConfig
@@ -37,51 +39,38 @@ _SELECTED = (
 )
 
 
-def plan_of_gan(training: clients.Training, config: GanConfig) -> accounting.PrivacyPlan:
-    """The privacy plan of a GAN: random cohorts of fixed size and independent noise.
-
-    Source: [Augenstein20], algorithm 1.
-
-    Raises:
-      ArgumentError: If a value is out of range, or fewer clients were selected than a cohort has.
-    """
-    cohort = config.sampling.clients_per_round
-    if len(training.chosen) < cohort:
-        raise errors.ArgumentError(
-            'clients_per_round',
-            cohort,
-            f'must be at most {len(training.chosen)}, the clients of {training.name}; otherwise '
-            'nothing can be trained there',
-        )
-    rounds = required(config.sampling, 'rounds')
-    return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(rounds),
-        participation=Participation(rounds=rounds),
-        clip_norm=config.privacy.clip_norm,
-        noise_multiplier=required(config.privacy, 'noise_multiplier'),
-        clients_per_round=cohort,
-        sampling=accounting.WithoutReplacement(population=len(training.chosen)),
-        adjacency=config.privacy.adjacency,
-    )
-
-
 def config_of(base: GanConfig, training: clients.Training) -> GanConfig:
     """Configuration of a GAN: random cohorts of fixed size ([Augenstein20], algorithm 1).
 
     Raises:
       ArgumentError: If fewer clients were selected than a cohort has, or there is no such plan.
     """
-    made = plan_of_gan(training, base)
-    return base.with_values(
+    cohort, selected = base.sampling.clients_per_round, len(training.chosen)
+    if selected < cohort:
+        raise errors.ArgumentError(
+            'clients_per_round',
+            cohort,
+            f'must be at most {selected}, the clients of {training.name}; otherwise nothing can be '
+            'trained there',
+        )
+    config = base.with_values(
         {
-            'population': made.population,
-            'sampling': made.sampling_name,
+            'population': selected,
+            'sampling': 'without_replacement',
+            'eval_every': -(-required(base.sampling, 'rounds') // _EVALUATIONS),
             # As in [Augenstein20], table 13; few clients give a large one.
-            'delta': 1 / len(training.chosen),
+            'delta': 1 / selected,
             'allow_large_delta': True,
-            'accountant': made.accountants[0],
-            'eval_every': -(-made.participation.rounds // _EVALUATIONS),
         }
+    )
+    return config.with_values({'accountant': plan_of_gan(config).accountants[0]})
+
+
+def plan_of_gan(config: GanConfig) -> accounting.PrivacyPlan:
+    """The privacy plan of a GAN, from a configuration as of `config_of`."""
+    population = required(config.sampling, 'population')
+    return build_plan(
+        config.privacy, config.sampling, population=lambda: population, dimension=lambda: 0
     )
 
 
@@ -162,16 +151,10 @@ class Study:
           ArgumentError: If a value is not allowed, or too few clients are selected.
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
-        data = self._data()
-        return dataclasses.replace(self, base=self._with_population(data))._run(data)
-
-    def _run(self, data: dict[str, Any]) -> findings.Found:
-        """As `run`, on opened clients, of which the configuration says how many take part."""
-        base = self.base
+        data, base, population = self._data, self._base, self._population
         clean = list(data.values())[-1]  # Held-out clients have no faults in any state.
         heldout, _ = clean.heldout_examples(base.evaluation.eval_clients)
         public = clients.PublicImages(*clean.heldout_examples(self.config.primary.primary_clients))
-        population = required(base.sampling, 'population')
         is_new = not (self.resume or self.overwrite)
         page.check_directory(self.directory, (primary.FOLDER, page.NUMBERS) if is_new else ())
         model, made_from = primary.opened(
@@ -203,11 +186,15 @@ class Study:
             right = model.probabilities(public.pixels).argmax(axis=1) == public.labels
             accuracies = (Mean.of(known[~np.isnan(known)]), Mean.of(right))
         # Checks all configurations and guarantees before the long part begins.
-        checked = [
-            (training, self._config_of(training), self._guarantees(training, public))
-            for training in trainings
+        configs = [self._config_of(training) for training in trainings]
+        guarantees = [
+            () if training.data is public else self._guarantees(config)
+            for training, config in zip(trainings, configs, strict=True)
         ]
-        results = [self._train(*values, model, heldout, public) for values in checked]
+        results = [
+            self._train(*values, model, heldout, public)
+            for values in zip(trainings, configs, guarantees, strict=True)
+        ]
         for finding in results:
             name = f'generated_{finding.state}_{finding.subpopulation}.png'
             html_parts.write(self.directory / 'sheets' / name, finding.generated[:_SHEET_IMAGES])
@@ -227,6 +214,7 @@ class Study:
     def _has_fix(self) -> bool:
         return self.config.compare == config_lib.FIX
 
+    @functools.cached_property
     def _data(self) -> dict[str, Any]:
         """The clients by state: as they are, or with the faults and without."""
         task, seed = self.base.task, self.base.seed
@@ -242,14 +230,19 @@ class Study:
             for state, injected in faults.items()
         }
 
-    def _with_population(self, data: dict[str, Any]) -> GanConfig:
-        """The configuration with a number of clients: all of a file, by default."""
-        available = getattr(next(iter(data.values())), 'population', None)
+    @functools.cached_property
+    def _population(self) -> int:
+        """Number of clients: all of a file, by default."""
+        available = getattr(next(iter(self._data.values())), 'population', None)
         given = self.base.sampling.population
         if available is None and given is None:
             given = _SYNTHETIC_CLIENTS
-        population = federated_task.population(given, available)
-        return self.base.with_values({'population': population})
+        return federated_task.population(given, available)
+
+    @property
+    def _base(self) -> GanConfig:
+        """The configuration with the number of clients."""
+        return self.base.with_values({'population': self._population})
 
     def _config_of(self, training: clients.Training) -> GanConfig:
         """Configuration of a GAN of the study, with seeds of its own.
@@ -261,20 +254,16 @@ class Study:
             if seed is not None:
                 rng = _random.generator('debug.' + setting, _random.check_seed(setting, seed), name)
                 own[setting] = int(rng.integers(2**53))
-        return config_of(self.base.with_values(own), training)
+        return config_of(self._base.with_values(own), training)
 
-    def _guarantees(
-        self, training: clients.Training, public: clients.PublicImages
-    ) -> tuple[findings.Guarantee, ...]:
-        """Guarantees of a GAN's run and of the larger one; none for public images."""
-        if training.data is public:
-            return ()
+    def _guarantees(self, config: GanConfig) -> tuple[findings.Guarantee, ...]:
+        """Guarantees of a GAN's run and of the larger one."""
         with errors.renaming(population='realistic_population', clients_per_round='scale'):
             return findings.guarantees(
-                plan_of_gan(training, self.base),
+                plan_of_gan(config),
                 self.config.scale,
                 self.config.realistic_population,
-                required(self.base.sampling, 'population'),
+                self._population,
             )
 
     def _train(
@@ -296,7 +285,7 @@ class Study:
             made_from={
                 **self.config.primary.flat(),
                 'selection': self.config.selection,
-                'selected_from': self.base.sampling.population,
+                'selected_from': self._population,
             },
             samples=self.config.samples,
             resume=self.resume,

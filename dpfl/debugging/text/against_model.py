@@ -5,21 +5,16 @@ private model, so they cost no further privacy.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import _json
-from dpfl.debugging.diagnosis import Contrast
+from dpfl.debugging.diagnosis import Contrast, Generated
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.text import diagnosis, results, traits
 from dpfl.debugging.text.config import WORD
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
-
-if TYPE_CHECKING:
-    from dpfl.debugging.text.results import Compared, Written
 
 _SHOWN = 20
 # How a model goes on learning from private sentences.
@@ -36,23 +31,12 @@ class Ratios:
         against primary model, in nats per word or end.
       public: The same of sentences that the primary model writes.
       improbable: Sentences of the private generator with the highest ratios, each with its ratio.
-      compared: Traits and words of the private sentences against those of the primary model.
     """
 
     case: str
     private: Mean
     public: Mean
     improbable: tuple[tuple[str, float], ...]
-    compared: 'Compared'
-
-    def to_dict(self) -> dict[str, Any]:
-        """The ratios as JSON values; the comparison is among the others."""
-        return {
-            'case': self.case,
-            'private': self.private.to_dict(),
-            'public': self.public.to_dict(),
-            'improbable': [list(pair) for pair in self.improbable],
-        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,36 +59,29 @@ class Learned:
     accuracy_gained: Mean
     loss_gained: Mean
 
-    def to_dict(self) -> dict[str, Any]:
-        """The attributes as JSON values."""
-        return {
-            **dataclasses.asdict(self),
-            'accuracy': list(map(_json.finite, self.accuracy)),
-            'accuracy_gained': self.accuracy_gained.to_dict(),
-            'loss_gained': self.loss_gained.to_dict(),
-        }
-
 
 def ratios(
-    case: str,
-    written: 'Written',
+    case: results.CaseResult,
     primary: saved_models.LanguageModel,
     question: diagnosis.Question,
     *,
     top: int,
     seed: int,
-) -> Ratios:
+) -> tuple[Ratios, results.Compared]:
     """T6: the likelihood ratio of a private generator against the primary model.
 
     Args:
-      case: Name of the case.
-      written: The output of the generator of all sentences.
+      case: The output of the generator of all sentences, among others.
       primary: The model to debug.
       question: The fault, its share, and effects of faults.
       top: Number of words that are compared at most.
       seed: Seed of the sentences that the primary model writes.
+
+    Returns:
+      The ratios; and traits and words of the private sentences against those of the primary model.
     """
     assert primary.vocabulary is not None  # It has the vocabulary of the task.
+    written = case.written[WORD]
     task, private = written.task, written.tokens
     public = generation.sample(
         primary.architecture,
@@ -127,45 +104,39 @@ def ratios(
     sizes = (private != PAD_ID).sum(axis=1)
     of_private, of_primary = gained(private), gained(public)
     per_token = np.where(sizes > traits.LONG, of_private / np.maximum(sizes, 1), -np.inf)
-    names = tokenization.decode_sentences(private, primary.vocabulary)
+    texts = tokenization.decode_sentences(private, primary.vocabulary)
     improbable: dict[str, float] = {}
     for i in np.argsort(-per_token, kind='stable'):
         if len(improbable) == _SHOWN or not np.isfinite(per_token[i]):
             break
-        improbable.setdefault(names[i], float(per_token[i]))
-    contrast = dataclasses.replace(
-        Contrast.of(written, written),
-        reference=traits.of_sentences(public, primary.vocabulary),
-    )
-    verdict = diagnosis.diagnose({WORD: contrast}, question)
+        improbable.setdefault(texts[i], float(per_token[i]))
+    # The primary model is given: what the private generator has learned counts.
+    measures = traits.of_sentences(public, primary.vocabulary)
+    reference = Generated(written.of_what, measures, written.learned)
+    verdict = diagnosis.diagnose({WORD: Contrast(written, reference)}, question)
     words = diagnosis.words_that_differ(private, public, primary.vocabulary, top)
-    reference = 'sentences that the primary model writes'
-    return Ratios(
-        case,
+    names = written.of_what, 'sentences that the primary model writes'
+    found = Ratios(
+        case.case.name,
         Mean.ratio(of_private, sizes),
         Mean.ratio(of_primary, (public != PAD_ID).sum(axis=1)),
         tuple(improbable.items()),
-        results.Compared(case, written.of_what, reference, verdict, words),
     )
+    return found, results.Compared(case.case.name, *names, verdict, words)
 
 
-def learned(
-    case: str,
-    written: 'Written',
-    primary: saved_models.LanguageModel,
-    seed: int,
-) -> Learned:
+def learned(case: results.CaseResult, primary: saved_models.LanguageModel, seed: int) -> Learned:
     """T5: the primary model before and after it learns from private sentences.
 
     The next word is the label of the words before it, so every sentence has its labels.
 
     Args:
-      case: Name of the case.
-      written: The output of the generator of all sentences; the models are measured on the held-out
-        sentences of its task.
+      case: The output of the generator of all sentences, among others; the models are measured on
+        the held-out sentences of its task.
       primary: The model to debug.
       seed: Seed of the order of the sentences.
     """
+    written = case.written[WORD]
     begin = np.full((len(written.tokens), 1), BOS_ID, np.int32)
     rows = np.concatenate([begin, written.tokens.astype(np.int32)], axis=1)
     weights = architectures.pretrain(
@@ -185,7 +156,7 @@ def learned(
         saved_models.of_model(model)(x, y) for model in (after, primary)
     )
     return Learned(
-        case,
+        case.case.name,
         len(rows),
         (Mean.ratio(old_right, known).value, Mean.ratio(new_right, known).value),
         (Mean.ratio(old_loss, targets).value, Mean.ratio(new_loss, targets).value),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl.debugging.text import faults
-from dpfl.debugging.text.config import WORD, Case
+from dpfl.debugging.text.config import WORD, Case, StudyConfig
 from dpfl.simulation.training import execution
 from dpfl.tasks import data_sets, federated_task
 from dpfl.tasks.config import TextTaskConfig
@@ -144,10 +144,8 @@ def task(
     kind: str,
     text: Text,
     case: Case,
-    *,
-    model: str,
+    config: StudyConfig,
     sentence_length: int,
-    word_length: int,
     eval_clients: int,
     seed: int,
 ) -> Task:
@@ -157,9 +155,8 @@ def task(
       kind: 'word' for all sentences; 'char' for the words outside the vocabulary, one by one.
       text: The text as it is.
       case: The fault that is injected, if there is one.
-      model: Name of the model.
+      config: The models, and the length of a word.
       sentence_length: Number of words of a sentence that the word model predicts.
-      word_length: Number of bytes of a word, including its end, that the character model predicts.
       eval_clients: Number of held-out clients that are read.
       seed: Determines which sentences or clients are damaged.
     """
@@ -179,16 +176,16 @@ def task(
     def char_rows(read, client: int) -> np.ndarray:
         words = [word for sentence in read(client) for word in sentence[:sentence_length]]
         unknown = [word for word in words if word not in ids]
-        return tokenization.encode_words(unknown, word_length)
+        return tokenization.encode_words(unknown, config.word_length)
 
     rows = word_rows if kind == WORD else char_rows
     training, heldout = sentences(text.training), sentences(text.heldout)
     clients = range(min(eval_clients, text.heldout.count))
     return Task(
-        model=model,
+        model=config.model(kind),
         words=text.vocabulary.words if kind == WORD else None,
         num_tokens=text.vocabulary.num_tokens if kind == WORD else tokenization.NUM_BYTE_TOKENS,
-        length=sentence_length if kind == WORD else word_length,
+        length=sentence_length if kind == WORD else config.word_length,
         special=generation.WORDS if kind == WORD else generation.BYTES,
         rows=lambda client: rows(training, client),
         heldout=np.concatenate([rows(heldout, client) for client in clients]),

@@ -16,6 +16,21 @@ CHAR_MODELS = ('char_cifg_256', 'char_small', 'char_tiny')
 _INSPECTED = ('T1', 'T2', 'T3', 'T4', 'T5', 'T6')
 # These need the model that is debugged.
 _MODEL_TASKS = ('T2', 'T4', 'T5', 'T6')
+# What is selected, by which bound, and the generators of what is predicted badly and of the rest.
+_PARTS = {
+    'T2': (
+        'select_examples',
+        'wrong_accuracy',
+        ('wrong', 'sentences that are predicted badly'),
+        ('right', 'sentences that are predicted well'),
+    ),
+    'T4': (
+        'select_clients',
+        'poor_accuracy',
+        ('poor', 'clients for whom the model does badly'),
+        ('good', 'clients for whom the model does well'),
+    ),
+}
 _SHARE = 0.1
 # Settings of a task that have no use here: examples are sentences and words of all clients.
 NOT_OF_TASK = ('packing', 'client_min_tokens', 'language_size')
@@ -178,26 +193,18 @@ class StudyConfig(Settings):
     @property
     def pairs(self) -> tuple[tuple[Generator, Generator], ...]:
         """Generators of a part of the text and of the rest, which are compared."""
-        pairs = []
-        if 'T2' in self.inspect:
-            bound = 'wrong_accuracy'
-            bad, good = (self._of_sentences(relation) for relation in ('<=', '>'))
-            pairs.append(
-                (
-                    Generator('wrong', WORD, 'sentences that are predicted badly', bad, bound),
-                    Generator('right', WORD, 'sentences that are predicted well', good, bound),
-                )
-            )
-        if 'T4' in self.inspect:
-            bound = 'poor_accuracy'
-            bad, good = (self._of_clients(relation) for relation in ('<=', '>'))
-            pairs.append(
-                (
-                    Generator('poor', WORD, 'clients for whom the model does badly', bad, bound),
-                    Generator('good', WORD, 'clients for whom the model does well', good, bound),
-                )
-            )
-        return tuple(pairs)
+        return tuple(
+            (self._part(task, '<=', *badly), self._part(task, '>', *well))
+            for task, (_, _, badly, well) in _PARTS.items()
+            if task in self.inspect
+        )
+
+    def _part(self, task: str, relation: str, name: str, of_what: str) -> Generator:
+        """The generator of what has an accuracy on one side of the bound of a task."""
+        selected, bound, *_ = _PARTS[task]
+        criterion = {selected: (f'accuracy{relation}{getattr(self, bound)!r}',)}
+        selection = SelectionConfig(selection_model=self.primary_model, **criterion)
+        return Generator(name, WORD, of_what, selection, bound)
 
     def model(self, kind: str) -> str:
         """Name of the model of a kind, one of `KINDS`."""
@@ -222,18 +229,6 @@ class StudyConfig(Settings):
             values['generator'] = generator.name
             values[generator.bound] = getattr(self, generator.bound)
         return values
-
-    def _of_sentences(self, relation: str) -> SelectionConfig:
-        return SelectionConfig(
-            select_examples=(f'accuracy{relation}{self.wrong_accuracy!r}',),
-            selection_model=self.primary_model,
-        )
-
-    def _of_clients(self, relation: str) -> SelectionConfig:
-        return SelectionConfig(
-            select_clients=(f'accuracy{relation}{self.poor_accuracy!r}',),
-            selection_model=self.primary_model,
-        )
 
 
 def _shown(values: Sequence[object]) -> str:

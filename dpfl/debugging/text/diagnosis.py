@@ -9,8 +9,7 @@ that of the held-out tokens themselves, which no distribution without context be
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy
@@ -29,7 +28,7 @@ from dpfl.debugging.diagnosis import (
     Sign,
     Signature,
 )
-from dpfl.debugging.differences import Difference, Mean
+from dpfl.debugging.differences import Difference, Mean, Share
 from dpfl.debugging.text import traits
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 
@@ -44,6 +43,11 @@ def measure_learned(
 ) -> Learned:
     """Compares a generator with held-out sequences and with the trivial reference.
 
+    It has learned the share of its tokens that are as frequent as in held-out text (1 minus the
+    total variation of token frequencies) if its held-out loss is below the trivial one with 97.5 %
+    confidence over sequences, and nothing otherwise. The trivial one is that of the frequencies of
+    the held-out tokens, the least loss without context.
+
     Args:
       written: token ids that the generator wrote, integers [N, L].
       heldout: token ids of held-out sequences, integers [M, L], without the begin token.
@@ -52,41 +56,24 @@ def measure_learned(
       never: ids that are no draws, such as padding and the begin token.
     """
     is_draw = ~np.isin(np.arange(num_tokens), never)
-    counts, own = (
-        np.where(is_draw, np.bincount(tokens.ravel(), minlength=num_tokens), 0)
-        for tokens in (heldout, written)
-    )
-    if not min(counts.sum(), own.sum()):
-        return learned(float('nan'), float('nan'), False, 0.0)
-    # Tokens that are no draws have the count 0 and get the code length 0.
-    shares = np.where(counts > 0, counts / counts.sum(), 1.0)
-    sizes = is_draw[heldout].sum(axis=1)
-    trivial = -np.log(shares)[heldout].sum(axis=1)
-    gained = Mean.ratio(trivial + log_probabilities, sizes)
-    return learned(
-        loss=float(-log_probabilities.sum() / sizes.sum()),
-        trivial=float(trivial.sum() / sizes.sum()),
-        is_better=gained.interval()[0] > 0,
-        covered=1 - float(np.abs(own / own.sum() - counts / counts.sum()).sum() / 2),
-    )
 
+    def frequencies(tokens: np.ndarray) -> np.ndarray:
+        counts = np.where(is_draw, np.bincount(tokens.ravel(), minlength=num_tokens), 0)
+        return counts / max(counts.sum(), 1)
 
-def learned(loss: float, trivial: float, is_better: bool, covered: float) -> Learned:
-    """What a generator has learned: `covered` if it is better than the trivial reference, else 0.
-
-    Args:
-      loss: cross entropy of held-out tokens under the generator, in nats per token.
-      trivial: the same under the frequencies of the held-out tokens, the least loss without
-        context.
-      is_better: whether the loss is below the trivial one, with 97.5 % confidence over sequences.
-      covered: share of its tokens that are as frequent as in held-out text: 1 minus the total
-        variation of token frequencies.
-    """
+    shares = frequencies(heldout)
+    # Tokens that are no draws have the share 0, and get the code length 0.
+    lengths = -np.log(np.where(shares > 0, shares, 1.0))
+    sizes, trivial = is_draw[heldout].sum(axis=1), lengths[heldout].sum(axis=1)
+    loss = Mean.ratio(-log_probabilities, sizes).value
+    least = Mean.ratio(trivial, sizes).value
+    is_better = Mean.ratio(trivial + log_probabilities, sizes).interval()[0] > 0
+    covered = float(np.minimum(frequencies(written), shares).sum())
     reason = (
-        f'its held-out loss of {loss:.2f} nats per token is not clearly below {trivial:.2f}, that '
-        'of the frequencies of single tokens'
+        f'its held-out loss of {loss:.2f} nats per token is not clearly below {least:.2f}, that of '
+        'the frequencies of single tokens'
     )
-    numbers = {'loss': loss, 'trivial': trivial, 'is_better': is_better, 'covered': covered}
+    numbers = {'loss': loss, 'trivial': least, 'is_better': is_better, 'covered': covered}
     return Learned(covered if is_better else 0.0, reason, numbers)
 
 
@@ -169,15 +156,8 @@ class Diagnosis:
     differences: tuple[Difference, ...] = ()
     of_faults: tuple[FaultVerdict, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The diagnosis as JSON values."""
-        return {
-            **dataclasses.asdict(self),
-            'differences': [difference.to_dict() for difference in self.differences],
-        }
 
-
-def diagnose(contrasts: Mapping[str, Contrast], question: Question | None = None) -> Diagnosis:
+def diagnose(contrasts: Mapping[str, Contrast], question: Question = Question()) -> Diagnosis:
     """The verdict about generators, each compared with a reference.
 
     Args:
@@ -193,24 +173,19 @@ def diagnose(contrasts: Mapping[str, Contrast], question: Question | None = None
         for difference in values
         if difference.is_clear(ALPHA, traits.ALL[difference.name].least)
     ]
-    shown = {
-        difference.name: f'{_meaning(difference.name)}: '
-        f'{_shown(difference.name, difference.first)} against '
-        f'{_shown(difference.name, difference.second)}'
-        for difference in clear
-    }
+    shown = {}
+    for difference in clear:
+        trait = traits.ALL[difference.name]
+        first, second = trait.shown(difference.first), trait.shown(difference.second)
+        shown[trait.name] = f'{trait.meaning}: {first} against {second}'
     complete = [
         signature for signature in SIGNATURES if all(sign.is_in(clear) for sign in signature.signs)
     ]
-    level = ALPHA / len(flat)
-
-    def power(contrast: Contrast, sign: Sign, shift: float) -> float:
-        return diagnosis.power_of_sign(contrast, sign, shift, level, traits.ALL)
-
+    power = diagnosis.power_at(ALPHA / len(flat), traits.ALL)
     return _diagnosis(complete, shown, flat, contrasts, power, question)
 
 
-def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
+def alone(contrast: Contrast, question: Question = Question()) -> Diagnosis:
     """The verdict about a character model without a reference.
 
     Only faults whose signs all have a largest share in real text, `most`, can be named. The lower
@@ -220,22 +195,21 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
       contrast: the generator, as its own reference.
       question: the fault, its share, and effects of faults.
     """
-    measures = contrast.first
-    noise = measures['noise']
-    if not noise.value <= _MOST_NOISE:
-        reason = f'{_meaning("noise")}: {_shown("noise", noise.value)}'
+    measures, noise = contrast.first.traits, traits.ALL['noise']
+    if not measures['noise'].value <= _MOST_NOISE:
+        reason = f'{noise.meaning}: {noise.shown(measures["noise"].value)}'
         text = f'the model draws too much at random to be judged without a reference ({reason}).'
         unknown = tuple(
             FaultVerdict(signature.fault, CANNOT_TELL, 1, 0, reason) for signature in SIGNATURES
         )
         return Diagnosis(CANNOT_TELL, (), (), text, (), unknown)
-    bounded = {trait.name: trait.most for trait in traits.OF_WORDS if trait.most is not None}
+    bounded = {trait: trait.most for trait in traits.OF_WORDS if trait.most is not None}
     level = 1 - 2 * ALPHA / len(bounded)  # Only the lower bound of an interval counts.
     shown = {
-        name: f'{_meaning(name)}: {_shown(name, measures[name].value)}, where at most '
-        f'{_shown(name, most)} are expected'
-        for name, most in bounded.items()
-        if contrast.is_comparable and measures[name].interval(level)[0] > most
+        trait.name: f'{trait.meaning}: {trait.shown(measures[trait.name].value)}, where at most '
+        f'{trait.shown(most)} are expected'
+        for trait, most in bounded.items()
+        if contrast.is_comparable and measures[trait.name].interval(level)[0] > most
     }
     complete = [
         signature
@@ -245,13 +219,14 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
 
     def power(contrast: Contrast, sign: Sign, shift: float) -> float:
         # Nothing is known of the trait without the fault, so that all of it may be the fault's.
-        expected = differences.moved(contrast.first[sign.trait], shift)
+        expected = differences.moved(measures[sign.trait], shift)
         low = expected.interval(level)[0]
         deviation = (expected.value - low) / scipy.special.ndtri((1 + level) / 2)
-        reached = (low - bounded[sign.trait]) / deviation if deviation > 0 else -np.inf
+        reached = (low - bounded[traits.ALL[sign.trait]]) / deviation if deviation > 0 else -np.inf
         return float(scipy.special.ndtr(reached))
 
-    judged = dataclasses.replace(contrast, first={name: measures[name] for name in bounded})
+    named = {trait.name: measures[trait.name] for trait in bounded}
+    judged = Contrast(dataclasses.replace(contrast.first, traits=named), contrast.reference)
     return _diagnosis(complete, shown, (), {NO_REFERENCE: judged}, power, question)
 
 
@@ -260,11 +235,10 @@ def _diagnosis(
     shown: Mapping[str, str],
     compared: tuple[Difference, ...],
     contrasts: Mapping[str, Contrast],
-    power: Callable[[Contrast, Sign, float], float],
-    question: Question | None,
+    power: diagnosis.Power,
+    question: Question,
 ) -> Diagnosis:
     """The verdict from complete signatures, and the evidence of all clear traits in words."""
-    question = question or Question()
     of_faults = []
     for signature in SIGNATURES:
         verdict = diagnosis.unseen(
@@ -309,14 +283,6 @@ def _limits(of_faults: Sequence[FaultVerdict]) -> str:
     return ' '.join([*told, *([f'Cannot tell: {"; ".join(parts)}.'] if parts else [])])
 
 
-def _meaning(name: str) -> str:
-    return traits.ALL[name].meaning
-
-
-def _shown(name: str, value: float) -> str:
-    return traits.ALL[name].shown(value)
-
-
 def words_that_differ(
     first: np.ndarray,
     second: np.ndarray,
@@ -337,28 +303,18 @@ def words_that_differ(
     """
     counts, others = (_sentences_with(tokens, len(vocabulary)) for tokens in (first, second))
     sizes = len(first), len(second)
-    shares = counts / max(sizes[0], 1), others / max(sizes[1], 1)
-    middle = (shares[0] + shares[1]) / 2
+    shares, other_shares = counts / max(sizes[0], 1), others / max(sizes[1], 1)
+    middle = (shares + other_shares) / 2
     between = _WORD_SPREAD * middle * (1 - middle)
     p_values = differences.share_p_values(counts, sizes[0], others, sizes[1], between=between)
-    adjusted = differences.holm(p_values)
-    low, high = differences.newcombe(counts, sizes[0], others, sizes[1], between=between)
-    sizes_of = np.abs(shares[0] - shares[1])
-    clear = np.flatnonzero((adjusted <= ALPHA) & (sizes_of >= _LEAST_OF_WORDS))
-    names = ('UNK', *vocabulary)
-    return tuple(
-        Difference(
-            names[i],
-            float(shares[0][i]),
-            float(shares[1][i]),
-            float(low[i]),
-            float(high[i]),
-            float(between[i]),
-            float(p_values[i]),
-            float(adjusted[i]),
-        )
-        for i in clear[np.argsort(-sizes_of[clear], kind='stable')][:top]
-    )
+    adjusted, apart = differences.holm(p_values), np.abs(shares - other_shares)
+    clear = np.flatnonzero((adjusted <= ALPHA) & (apart >= _LEAST_OF_WORDS))
+    names, found = ('UNK', *vocabulary), []
+    for i in clear[np.argsort(-apart[clear], kind='stable')][:top]:
+        pair = Share(int(counts[i]), sizes[0]), Share(int(others[i]), sizes[1])
+        difference = differences.compare(names[i], *pair, between=float(between[i]))
+        found.append(dataclasses.replace(difference, adjusted=float(adjusted[i])))
+    return tuple(found)
 
 
 def _sentences_with(tokens: np.ndarray, num_words: int) -> np.ndarray:

@@ -4,8 +4,8 @@ The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
 
 import html
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dpfl.debugging import page
 from dpfl.debugging.diagnosis import TOLD, Measures
@@ -16,7 +16,7 @@ from dpfl.reporting import charts, html_parts
 from dpfl.reporting.html_parts import Cell
 
 if TYPE_CHECKING:
-    from dpfl.debugging.text.results import CaseResult, Written
+    from dpfl.debugging.text.results import Written
     from dpfl.debugging.text.study import Found
 
 _STYLE = """
@@ -27,7 +27,7 @@ td.number { text-align: right; }
 
 def render(found: 'Found') -> str:
     """The page as HTML."""
-    written = [(case, output) for case in found.cases for output in case.written.values()]
+    written = found.written
     return page.document(
         'Text debugging',
         'What generators say about text that nobody may look at',
@@ -41,11 +41,7 @@ def render(found: 'Found') -> str:
             ('Sentences that the generators write', _phrases(written)),
             ('All traits', _traits(written)),
             ('How to read the verdicts', _method()),
-            (
-                'Models and privacy',
-                _models([(_name(case, output), output.model) for case, output in written])
-                + _privacy(found),
-            ),
+            ('Models and privacy', _models(written) + _privacy(found)),
         ],
         style=_STYLE,
     )
@@ -140,17 +136,17 @@ def _interval(mean: Mean, form: str) -> str:
     return f'{form.format(mean.value)} ({low} to {high})'
 
 
-def _positions(written: 'list[tuple[CaseResult, Written]]') -> str:
-    shown = [(case, output) for case, output in written if output.positions]
+def _positions(written: 'list[Written]') -> str:
+    shown = [output for output in written if output.positions]
     if not shown:
         return ''
     lines = []
-    for number, (case, output) in enumerate(shown):
+    for number, output in enumerate(shown):
         known = [(at, share) for at, share in enumerate(output.positions, start=1) if share.count]
         intervals = [share.interval() for _, share in known]
         lines.append(
             charts.Line(
-                _name(case, output),
+                output.title,
                 [at for at, _ in known],
                 [100 * share.value for _, share in known],
                 number,
@@ -160,14 +156,14 @@ def _positions(written: 'list[tuple[CaseResult, Written]]') -> str:
     title = 'Unknown words by position'
     panel = charts.Panel(title, 'position in the sentence', 'unknown words (%)', lines)
     rows = [
-        [_name(case, output), Cell(f'{output.heldout_oov_rate:.2%}')]
-        for case, output in shown
+        [output.title, Cell(f'{output.heldout_oov_rate:.2%}')]
+        for output in shown
         if output.heldout_oov_rate is not None
     ]
     drawn = html_parts.figure(
         charts.draw([panel], 1),
         f'Share of the words outside the vocabulary at each position, in '
-        f'{len(shown[0][1].tokens):,} sentences that each generator wrote, with 95% intervals '
+        f'{len(shown[0].tokens):,} sentences that each generator wrote, with 95% intervals '
         'of the samples (without what varies between trainings).',
     )
     return drawn + html_parts.folded(
@@ -177,48 +173,42 @@ def _positions(written: 'list[tuple[CaseResult, Written]]') -> str:
     )
 
 
-def _rankings(written: 'list[tuple[CaseResult, Written]]') -> str:
-    shown = [(case, output.ranking) for case, output in written if output.ranking is not None]
+def _rankings(written: 'list[Written]') -> str:
+    shown = {output.case.name: output.ranking for output in written if output.ranking is not None}
     if not shown:
         return ''
-    rows = []
-    for i in range(max(len(ranking.words) for _, ranking in shown)):
+    rankings, rows = list(shown.values()), []
+    for i in range(max(len(ranking.words) for ranking in rankings)):
         row: list[str] = []
-        for _, ranking in shown:
+        for ranking in rankings:
             words = ranking.words[i : i + 1]
             row += [words[0].word, Cell(f'{1e3 * words[0].probability:.2f}')] if words else ['', '']
         rows.append(row)
-    names = [cell for case, _ in shown for cell in (case.case.name, 'probability (10⁻³)')]
-    missing = max(ranking.missing for _, ranking in shown)
+    names = [cell for case in shown for cell in (case, 'probability (10⁻³)')]
+    missing = max(ranking.missing for ranking in rankings)
     return html_parts.table(names, rows) + (
-        f'<p>Each character model wrote {shown[0][1].samples:,} words, ranked here by the joint '
+        f'<p>Each character model wrote {rankings[0].samples:,} words, ranked here by the joint '
         'probability of their characters (Augenstein et al. 2020, equation 1), without the words '
         'of the vocabulary. The probability that a ranking lacks a word because it was never drawn '
         f'is at most {missing:.2g}.</p>'
     )
 
 
-def _phrases(written: 'list[tuple[CaseResult, Written]]') -> str:
-    shown = [(case, output) for case, output in written if output.phrases]
-    if not shown:
-        return ''
+def _phrases(written: 'list[Written]') -> str:
     return ''.join(
-        f'<h3>{html.escape(_name(case, output))}</h3>\n<ul>'
+        f'<h3>{html.escape(output.title)}</h3>\n<ul>'
         + ''.join(f'<li>{html.escape(phrase)}</li>' for phrase in output.phrases)
         + '</ul>\n'
-        for case, output in shown
+        for output in written
+        if output.phrases
     )
 
 
-def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
+def _traits(written: 'list[Written]') -> str:
     kinds: dict[str, dict[str, Measures]] = {}
-    for case, output in written:
-        kinds.setdefault(output.generator.kind, {})[_name(case, output)] = output.traits
+    for output in written:
+        kinds.setdefault(output.generator.kind, {})[output.title] = output.traits
     return '\n'.join(page.measured(generators, traits.ALL) for generators in kinds.values())
-
-
-def _name(case: 'CaseResult', output: 'Written') -> str:
-    return f'{output.generator.name} ({case.case.name})'
 
 
 def _verdict(verdict: str) -> str:
@@ -291,7 +281,7 @@ def _method() -> str:
     )
 
 
-def _models(named: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def _models(written: 'list[Written]') -> str:
     """How the generators were trained: metrics and guarantees of runs, with their names."""
     names = [
         'generator',
@@ -307,7 +297,7 @@ def _models(named: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     ]
     rows = [
         [
-            name,
+            output.title,
             Cell(f'{model["parameters"]:,}'),
             Cell(str(model['rounds'])),
             Cell(str(model['clients_per_round'])),
@@ -318,14 +308,15 @@ def _models(named: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
             Cell(f'{model["accuracy"]:.3f}'),
             Cell(page.epsilon(model['epsilon'])),
         ]
-        for name, model in named
+        for output in written
+        for model in [output.model]
     ]
     return html_parts.table(names, rows)
 
 
 def _privacy(found: 'Found') -> str:
     """The privacy cost of all generators together."""
-    models = [output.model for case in found.cases for output in case.written.values()]
+    models = [output.model for output in found.written]
     of_cases = '; '.join(
         f'{html.escape(case.case.name)}: {page.epsilon(case.together)}' for case in found.cases
     )

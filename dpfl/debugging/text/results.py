@@ -13,7 +13,7 @@ from dpfl.debugging.diagnosis import Generated, Measures
 from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, traits
 from dpfl.debugging.text.clients import Task
-from dpfl.debugging.text.config import CHAR, WORD, Case, Generator
+from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 from dpfl.simulation.training import TrainResult
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
@@ -23,11 +23,12 @@ from dpfl.tasks.text.vocabulary import Vocabulary
 _PHRASES = 10
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Written(Generated):
     """The output of a generator.
 
     Attributes:
+      case: The case of the text that it learned from.
       generator: The generator.
       task: Its training data.
       trained: The trained model.
@@ -39,6 +40,7 @@ class Written(Generated):
       ranking: The most probable words; None for sentences.
     """
 
+    case: Case
     generator: Generator
     task: Task
     trained: TrainResult
@@ -47,6 +49,11 @@ class Written(Generated):
     phrases: tuple[str, ...] = ()
     heldout_oov_rate: float | None = None
     ranking: generation.Ranking | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name and that of its case."""
+        return f'{self.generator.name} ({self.case.name})'
 
     @property
     def model(self) -> dict[str, Any]:
@@ -69,13 +76,13 @@ class Written(Generated):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The results as JSON values, without the tokens."""
+        """The results, without the tokens."""
         return {
             **super().to_dict(),
             'of_what': self.of_what,
-            'oov_rate_by_position': [_json.finite(share.value) for share in self.positions],
-            'phrases': list(self.phrases),
-            'ranking': None if self.ranking is None else dataclasses.asdict(self.ranking),
+            'oov_rate_by_position': [share.value for share in self.positions],
+            'phrases': self.phrases,
+            'ranking': self.ranking,
             'heldout_oov_rate': self.heldout_oov_rate,
             'model': self.model,
         }
@@ -104,12 +111,12 @@ class CaseResult:
         return {kind: self.written[kind] for kind in (WORD, CHAR) if kind in self.written}
 
     def to_dict(self) -> dict[str, Any]:
-        """The case as JSON values."""
+        """The case, its outputs, and their guarantee together."""
         return {
             'name': self.case.name,
             'inject': self.case.fault,
             'inject_share': self.case.share,
-            'generators': {name: output.to_dict() for name, output in self.written.items()},
+            'generators': self.written,
             'together': self.together,
         }
 
@@ -140,61 +147,70 @@ class Compared:
         return f'{self.first}, against {self.reference}{case}'
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON values."""
+        """The comparison, with the fields of its verdict."""
         return {
             'case': self.case,
             'first': self.first,
             'reference': self.reference,
-            **self.diagnosis.to_dict(),
-            'words': [difference.to_dict() for difference in self.words],
+            **vars(self.diagnosis),
+            'words': self.words,
         }
 
 
 def write(
+    case: Case,
     generator: Generator,
-    vocabulary: Vocabulary,
     task: Task,
     trained: TrainResult,
-    *,
-    samples: int,
-    top: int,
+    vocabulary: Vocabulary,
+    config: StudyConfig,
     seed: int,
 ) -> Written:
     """Samples from a generator.
 
     Args:
+      case: The case of the text that it learned from.
       generator: The generator.
-      vocabulary: Words of the word model.
       task: Its training data.
       trained: The trained model.
-      samples: Number of sentences or words to draw.
-      top: Number of words in the ranking.
+      vocabulary: Words of the word model.
+      config: Numbers of samples, and of words in the ranking.
       seed: Seed of the draws.
     """
     model = task.architecture, trained.weights
+    draws: dict[str, Any] = dict(length=task.length, seed=seed)
     words, heldout = vocabulary.words, task.heldout[:, 1:]
-    drawn = generation.sample(*model, task.special, count=samples, length=task.length, seed=seed)
-    tokens = drawn.tokens
-    has_learned = diagnosis.measure_learned(
-        tokens,
-        heldout,
-        generation.log_probabilities(*model, task.special, heldout),
-        num_tokens=task.num_tokens,
-        never=(task.special.pad, task.special.begin),
-    )
-    measures = traits_of(generator.kind, tokens, words)
-    written = Written(generator.of_what, measures, has_learned, generator, task, trained, tokens)
+    tokens = generation.sample(*model, task.special, count=config.samples, **draws).tokens
+    shown: dict[str, Any]
     if generator.kind == WORD:
-        return dataclasses.replace(
-            written,
+        outside, inside = (heldout == OOV_ID).sum(), (heldout >= NUM_SPECIAL_TOKENS).sum()
+        shown = dict(
             positions=traits.unknown_by_position(tokens),
             phrases=tuple(tokenization.decode_sentences(tokens[:_PHRASES], words)),
-            heldout_oov_rate=_oov_rate(task.heldout),
+            heldout_oov_rate=float(outside / max(outside + inside, 1)),
         )
-    ranking = generation.rank_words(
-        *model, samples=samples, length=task.length, top=top, seed=seed, known=vocabulary.ids
+    else:
+        ranking = generation.rank_words(
+            *model, samples=config.samples, top=config.top, known=vocabulary.ids, **draws
+        )
+        shown = dict(ranking=ranking)
+    return Written(
+        of_what=generator.of_what,
+        traits=traits_of(generator.kind, tokens, words),
+        learned=diagnosis.measure_learned(
+            tokens,
+            heldout,
+            generation.log_probabilities(*model, task.special, heldout),
+            num_tokens=task.num_tokens,
+            never=(task.special.pad, task.special.begin),
+        ),
+        case=case,
+        generator=generator,
+        task=task,
+        trained=trained,
+        tokens=tokens,
+        **shown,
     )
-    return dataclasses.replace(written, ranking=ranking)
 
 
 def epsilon_together(cases: Iterable[CaseResult]) -> float | None:
@@ -209,9 +225,3 @@ def epsilon_together(cases: Iterable[CaseResult]) -> float | None:
 def traits_of(kind: str, tokens: np.ndarray, words: Sequence[str]) -> Measures:
     """Traits of the token ids [N, L] that a generator of a kind wrote, by name."""
     return traits.of_sentences(tokens, words) if kind == WORD else traits.of_words(tokens)
-
-
-def _oov_rate(tokens: np.ndarray) -> float:
-    """Share of words outside the vocabulary in rows of token ids."""
-    outside, words = (tokens == OOV_ID).sum(), (tokens >= NUM_SPECIAL_TOKENS).sum()
-    return float(outside / max(outside + words, 1))

@@ -5,23 +5,20 @@ import functools
 import hashlib
 import pathlib
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from dpfl.debugging import page
 from dpfl.debugging.diagnosis import Contrast, Effects
 from dpfl.debugging.differences import Difference
-from dpfl.debugging.text import clients, diagnosis, faults, results
+from dpfl.debugging.text import against_model, clients, diagnosis, faults, results
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, train
 from dpfl.tasks import federated_task, selection
 from dpfl.tasks.config import NOT_COVERED_OF_DUPLICATES, REAL_TASKS
-
-if TYPE_CHECKING:
-    from dpfl.debugging.text import against_model
-    from dpfl.tasks.text.models import saved_models
+from dpfl.tasks.text import word_clients
+from dpfl.tasks.text.models import architectures, saved_models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,21 +35,16 @@ class Found:
       together: Epsilon of all generators of all cases together; None if infinite.
     """
 
-    cases: tuple[results.CaseResult, ...]
-    compared: tuple[results.Compared, ...]
-    ratios: tuple['against_model.Ratios', ...]
-    learned: tuple['against_model.Learned', ...]
+    cases: Sequence[results.CaseResult]
+    compared: Sequence[results.Compared]
+    ratios: Sequence[against_model.Ratios]
+    learned: Sequence[against_model.Learned]
     together: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The study as JSON values."""
-        return {
-            'cases': [case.to_dict() for case in self.cases],
-            'compared': [compared.to_dict() for compared in self.compared],
-            'ratios': [ratios.to_dict() for ratios in self.ratios],
-            'learned': [learned.to_dict() for learned in self.learned],
-            'together': self.together,
-        }
+    @property
+    def written(self) -> list[results.Written]:
+        """The output of all generators of all cases."""
+        return [output for case in self.cases for output in case.written.values()]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,8 +78,20 @@ class Study:
         page.check_directory(self.directory, (page.NUMBERS,) if is_new else ())
         primary = self._primary  # A model that cannot be read is refused before the long part.
         cases = tuple(map(self.run_case, self.config.cases))
-        ratios, learned = self._against(primary, cases)
-        compared = (*self._compared(cases), *(of_case.compared for of_case in ratios))
+        ratios, learned, compared = [], [], [*self._compared(cases)]
+        for case in cases:
+            if primary is not None and 'T6' in self.config.inspect:
+                of_case, against = against_model.ratios(
+                    case,
+                    primary,
+                    self._question(case.case),
+                    top=self.config.top,
+                    seed=self.base.seed,
+                )
+                ratios.append(of_case)
+                compared.append(against)
+            if primary is not None and 'T5' in self.config.inspect:
+                learned.append(against_model.learned(case, primary, self.base.seed))
         return Found(cases, compared, ratios, learned, results.epsilon_together(cases))
 
     def run_case(self, case: Case) -> results.CaseResult:
@@ -103,14 +107,9 @@ class Study:
         written = {}
         for generator in self.config.generators:
             task = self._task(generator.kind, case)
+            trained = self._train(generator, case, task)
             written[generator.name] = results.write(
-                generator,
-                self._text.vocabulary,
-                task,
-                self._train(generator, case, task),
-                samples=self.config.samples,
-                top=self.config.top,
-                seed=self.base.seed,
+                case, generator, task, trained, self._text.vocabulary, self.config, self.base.seed
             )
         return results.CaseResult(case, written)
 
@@ -145,7 +144,7 @@ class Study:
     def judge(self, case: results.CaseResult) -> results.Compared:
         """The words that a case's character model writes, without a reference."""
         name, words = case.case.name, case.written[CHAR]
-        alone = diagnosis.alone(Contrast.of(words, words), self._question(case.case))
+        alone = diagnosis.alone(Contrast(words, words), self._question(case.case))
         return results.Compared(name, name, diagnosis.NO_REFERENCE, alone)
 
     def compare(
@@ -162,7 +161,7 @@ class Study:
           first, reference: The outputs, by kind.
           names: `first` and `reference` in words.
         """
-        contrasts = {kind: Contrast.of(output, reference[kind]) for kind, output in first.items()}
+        contrasts = {kind: Contrast(output, reference[kind]) for kind, output in first.items()}
         verdict = diagnosis.diagnose(contrasts, self._question(case))
         words: tuple[Difference, ...] = ()
         if WORD in first:
@@ -182,7 +181,7 @@ class Study:
         return self.opened.text()
 
     @functools.cached_property
-    def _primary(self) -> 'saved_models.LanguageModel | None':
+    def _primary(self) -> saved_models.LanguageModel | None:
         if self.config.primary_model is None:
             return None
         return prepared_task.saved_model(
@@ -200,53 +199,17 @@ class Study:
                 yield self.compare(case.case, case.whole, clean.whole, names)
         for case in cases:
             for pair in self.config.pairs:
-                part, rest = ({generator.kind: case.written[generator.name]} for generator in pair)
-                names = pair[0].of_what, pair[1].of_what
-                yield self.compare(case.case, part, rest, names)
-
-    def _against(
-        self, primary: 'saved_models.LanguageModel | None', cases: tuple[results.CaseResult, ...]
-    ) -> tuple[tuple['against_model.Ratios', ...], tuple['against_model.Learned', ...]]:
-        """Results of tasks T6 and T5 in each case, if they are inspected."""
-        if primary is None:
-            return (), ()
-        from dpfl.debugging.text import against_model
-
-        top, seed, inspected = self.config.top, self.base.seed, self.config.inspect
-        return tuple(
-            against_model.ratios(
-                case.case.name,
-                case.written[WORD],
-                primary,
-                self._question(case.case),
-                top=top,
-                seed=seed,
-            )
-            for case in cases
-            if 'T6' in inspected
-        ), tuple(
-            against_model.learned(case.case.name, case.written[WORD], primary, seed)
-            for case in cases
-            if 'T5' in inspected
-        )
+                part, rest = (case.written[generator.name] for generator in pair)
+                names = part.of_what, rest.of_what
+                yield self.compare(case.case, {WORD: part}, {WORD: rest}, names)
 
     def _task(self, kind: str, case: Case) -> clients.Task:
-        return clients.task(
-            kind,
-            self._text,
-            case,
-            model=self.config.model(kind),
-            sentence_length=self.opened.config.text.sentence_length,
-            word_length=self.config.word_length,
-            eval_clients=self.base.evaluation.eval_clients,
-            seed=self.base.seed,
-        )
+        length = self.opened.config.text.sentence_length
+        eval_clients, seed = self.base.evaluation.eval_clients, self.base.seed
+        return clients.task(kind, self._text, case, self.config, length, eval_clients, seed)
 
     def _train(self, generator: Generator, case: Case, task: clients.Task) -> TrainResult:
         """Trains a generator, or returns the one that an earlier study left."""
-        from dpfl.tasks.text import word_clients
-        from dpfl.tasks.text.models import architectures, saved_models
-
         made_from = {**self.opened.config.flat(), **self.config.made_from(generator, case)}
         scores = None
         if generator.selection.is_given:
@@ -287,7 +250,7 @@ class Study:
         )
 
 
-def _digest(model: 'saved_models.LanguageModel') -> str:
+def _digest(model: saved_models.LanguageModel) -> str:
     """SHA-256 of the weights of a model: a run goes on with the same selection only."""
     digest = hashlib.sha256(model.name.encode())
     for weight in model.weights:

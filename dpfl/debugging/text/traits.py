@@ -4,6 +4,7 @@ A trait is a share or a mean over all generated text, not over its most frequent
 independent, so its standard error follows from them. NumPy only, no TensorFlow.
 """
 
+import re
 import string
 from collections.abc import Sequence
 
@@ -120,29 +121,24 @@ def of_words(tokens: np.ndarray) -> dict[str, Share | Mean]:
     """
     tokens = tokens[(tokens[:, :1] != WORD_END_ID).any(axis=1)]
     is_byte = (tokens != BYTE_PAD_ID) & (tokens < WORD_BEGIN_ID)
-    lengths = is_byte.sum(axis=1)
-    codes = np.where(is_byte, tokens, 0)
-    space, mark, letter, digit = (table[codes] for table in (_SPACE, _PUNCTUATION, _LETTER, _DIGIT))
-    plain = letter | digit | (codes >= 128)
-    before, after = _seen(plain), _seen(plain[:, ::-1])[:, ::-1]
-    is_last = np.arange(tokens.shape[1]) == lengths[:, None] - 1
-    damaged = _mis_decoded(codes)
+    words = [
+        bytes(row[kept].tolist()).decode('latin-1')
+        for row, kept in zip(tokens, is_byte, strict=True)
+    ]
+
+    def matches(pattern: str) -> np.ndarray:
+        search = re.compile(pattern, re.DOTALL).search
+        return np.array([search(word) is not None for word in words], bool)
+
+    has = {name: matches(pattern) for name, pattern in _PATTERNS.items()}
     # Other faults can put punctuation after something: a space, or a byte order mark.
-    whole = ~space.any(axis=1) & ~damaged
-    has_trait = {
-        'inner_space': (space & before & after).any(axis=1),
-        'punctuated': (mark & is_last & before).any(axis=1) & whole,
-        'inner_punctuation': (mark & ~_JOINING[codes] & before & after).any(axis=1) & whole,
-        'mis_decoded': damaged,
-        'non_ascii': (codes >= 128).any(axis=1),
-        'digits': digit.any(axis=1),
-        'capitals': _CAPITAL[codes].any(axis=1),
-        'no_letters': ~(letter | digit).any(axis=1),
-        'cut': ~(tokens == WORD_END_ID).any(axis=1),
-        'noise': (_NOISE[codes] & is_byte).any(axis=1),
-    }
-    shares = {name: Share.of(mask) for name, mask in has_trait.items()}
-    return {**shares, 'word_length': Mean.of(lengths)}
+    whole = ~matches(_SPACE) & ~has['mis_decoded']
+    has['punctuated'] &= whole
+    has['inner_punctuation'] &= whole
+    has['cut'] = ~(tokens == WORD_END_ID).any(axis=1)
+    has['noise'] = matches(_NOISE)
+    shares = {name: Share.of(mask) for name, mask in has.items()}
+    return {**shares, 'word_length': Mean.of(is_byte.sum(axis=1))}
 
 
 def unknown_by_position(tokens: np.ndarray) -> tuple[Share, ...]:
@@ -168,46 +164,27 @@ def _repeated(tokens: np.ndarray, counted: np.ndarray) -> Share:
     The halves are independent. Given the second, the draws of the first are independent too.
     """
     half = len(tokens) // 2
-    rows = np.ascontiguousarray(tokens).view(
-        np.dtype((np.void, tokens.dtype.itemsize * tokens.shape[1]))
-    )
-    first, second = rows[:half].ravel(), rows[half:].ravel()
-    return Share.of(np.isin(first[counted[:half]], second[counted[half:]]))
+    first, second = tokens[:half][counted[:half]], tokens[half:][counted[half:]]
+    others = {row.tobytes() for row in second}
+    return Share.of([row.tobytes() in others for row in first])
 
 
-def _mis_decoded(codes: np.ndarray) -> np.ndarray:
-    """Whether words, bytes [N, L], have UTF-8 read as Latin-1, or an HTML entity.
-
-    Read as Latin-1 and in lower case, the bytes of a character are a letter U+00E0 to U+00FF, then
-    characters U+0080 to U+00BF; in UTF-8 that is C3 and a byte, C2 and a byte.
-    """
-    codes = np.pad(codes, [(0, 0), (0, 3)])
-    one, two, three, four = (codes[:, i : codes.shape[1] - 3 + i] for i in range(4))
-    follows = (two & 0xC0) == 0x80, (four & 0xC0) == 0x80
-    latin = (one == 0xC3) & follows[0] & (three == 0xC2) & follows[1]
-    begun = _seen((one == ord('&')) & (_LETTER | _DIGIT | (_CODES == ord('#')))[two])
-    return latin.any(axis=1) | (begun & (one == ord(';'))).any(axis=1)
-
-
-def _seen(values: np.ndarray) -> np.ndarray:
-    """Whether any entry before or at a position of a row is true, bool [N, L]."""
-    return np.logical_or.accumulate(values, axis=1)
-
-
-def _table(characters: str) -> np.ndarray:
-    """Whether a byte is one of these characters of ASCII, bool [256]."""
-    return np.isin(np.arange(256), list(characters.encode()))
-
-
-_CODES = np.arange(256)
-_SPACE = _table(' \t\n')
-# The tokeniser keeps underscores in words.
-_PUNCTUATION = _table(string.punctuation.replace('_', ''))
-_JOINING = _table("-'")
-_LETTER = _table(string.ascii_letters)
-_CAPITAL = _table(string.ascii_uppercase)
-_DIGIT = _table(string.digits)
+# Characters of words, and punctuation: the tokeniser keeps underscores in words.
+_PLAIN, _MARKS = r'[A-Za-z0-9\x80-\xff]', re.escape(string.punctuation.replace('_', ''))
+_SPACE = r'[ \t\n]'
 # Control characters, and bytes that UTF-8 does not use: a model draws them by mistake.
-_NOISE = ((_CODES < 32) & ~_SPACE & (_CODES != ord('\r'))) | np.isin(
-    _CODES, [0x7F, 0xC0, 0xC1, *range(0xF5, 0x100)]
-)
+_NOISE = r'[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]'
+# Of the bytes of a word, read as Latin-1.
+_PATTERNS = {
+    'inner_space': rf'{_PLAIN}.*{_SPACE}.*{_PLAIN}',
+    'punctuated': rf'{_PLAIN}.*[{_MARKS}]\Z',
+    'inner_punctuation': rf"{_PLAIN}.*(?![-'])[{_MARKS}].*{_PLAIN}",
+    # UTF-8 read as Latin-1 and in lower case: the bytes of a character are a letter U+00E0 to
+    # U+00FF, then characters U+0080 to U+00BF; in UTF-8 that is C3 and a byte, C2 and a byte.
+    # Or an HTML entity.
+    'mis_decoded': r'\xc3[\x80-\xbf]\xc2[\x80-\xbf]|&[A-Za-z0-9#].*;',
+    'non_ascii': r'[\x80-\xff]',
+    'digits': r'[0-9]',
+    'capitals': r'[A-Z]',
+    'no_letters': r'\A[^A-Za-z0-9]*\Z',
+}

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from dpfl.debugging.diagnosis import Contrast
-from dpfl.debugging.differences import Mean, Share
+from dpfl.debugging.diagnosis import Contrast, Generated, Learned
+from dpfl.debugging.differences import Mean, Share, json_values
 from dpfl.debugging.images import diagnosis
 from dpfl.tasks.config import IMAGE_FAULTS
 
@@ -33,11 +33,16 @@ _EFFECTS = {
 }
 
 
+def _contrast(first, reference, learned):
+    has_learned = Learned(learned, 'untrained')
+    return Contrast(
+        *(Generated(name, each, has_learned) for name, each in (('a', first), ('b', reference)))
+    )
+
+
 def _diagnose(badly=None, everyone=None, accuracies=_SURE, count=500, learned=1.0):
     contrasts = {
-        name: Contrast(
-            _traits(count, **(changes or {})), _traits(count), learned, bool(learned), 'untrained'
-        )
+        name: _contrast(_traits(count, **(changes or {})), _traits(count), learned)
         for name, changes in ((diagnosis.BADLY, badly), (diagnosis.CLIENTS, everyone))
     }
     return diagnosis.diagnose(contrasts, accuracies, _EFFECTS)
@@ -97,13 +102,13 @@ def test_without_a_difference_nothing_is_seen():
     assert 'Cannot tell' not in found.text
     assert all(each.power >= 0.5 for each in found.verdicts)
     # Without accuracies nothing is said of labels.
-    alone = diagnosis.diagnose({diagnosis.BADLY: Contrast(_traits(), _traits())})
+    alone = diagnosis.diagnose({diagnosis.BADLY: _contrast(_traits(), _traits(), 0)})
     assert {each.fault for each in alone.verdicts} == {each.fault for each in diagnosis.SIGNATURES}
 
 
 def test_without_power_nothing_can_be_told():
     untrained = _diagnose(badly=dict(inverted=0.9), everyone=dict(lying=0.5), learned=0.0)
-    nothing = diagnosis.diagnose({diagnosis.CLIENTS: Contrast(_traits(), _traits())}, _SURE)
+    nothing = diagnosis.diagnose({diagnosis.CLIENTS: _contrast(_traits(), _traits(), 0)}, _SURE)
     for found in (untrained, nothing):
         assert set(found.of('cannot tell')) == set(IMAGE_FAULTS)
         assert found.text.startswith('Cannot tell: inverted')
@@ -120,7 +125,7 @@ def test_all_comparisons_are_corrected_together():
     assert len(values) == 2 * 6 + 1
     smallest = min(values, key=lambda each: each.p_value)
     assert smallest.adjusted == pytest.approx(len(values) * smallest.p_value)
-    text = json.dumps(found.to_dict(), allow_nan=False)
+    text = json.dumps(json_values(found), allow_nan=False)
     assert set(json.loads(text)['verdicts']) == set(IMAGE_FAULTS)
     assert np.isfinite(smallest.low)
 

@@ -64,8 +64,9 @@ def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
     assert [bool(trained[f'as_is/{name}']) for name in names] == [False] * 2 + [True] * 2
     assert [len(each.guarantees) for each in results] == [0, 2, 2, 2]
     assert results[1].clients == 40
-    path = page.write(tmp_path / 'study', image_page.render(found), found.to_dict())
-    summary = json.loads(path.with_suffix('.json').read_text())
+    path, numbers = page.write(tmp_path / 'study', image_page.render(found), found)
+    summary = json.loads(numbers)
+    assert path.with_suffix('.json').read_text() == f'{numbers}\n'
     assert set(summary['diagnoses']) == {'as_is'} and summary['fault_is_visible'] is False
     sheets = [path.name for path in (tmp_path / 'study' / 'sheets').iterdir()]
     assert len(sheets) == 4 and all(name.startswith('generated_') for name in sheets)

@@ -5,8 +5,9 @@ import types
 import numpy as np
 import pytest
 
+from dpfl.debugging.diagnosis import Learned
 from dpfl.debugging.text import against_model, clients, diagnosis, traits
-from dpfl.debugging.text.config import Case
+from dpfl.debugging.text.config import Case, StudyConfig
 from dpfl.tasks.text.models import generation, saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
@@ -27,8 +28,7 @@ def _model(seed):
 @pytest.fixture(scope='module')
 def opened():
     """A generator, and what it wrote."""
-    sizes = dict(sentence_length=5, word_length=8, eval_clients=2, seed=0)
-    task = clients.task('word', _TEXT, Case(), model='micro', **sizes)
+    task = clients.task('word', _TEXT, Case(), StudyConfig(), 5, eval_clients=2, seed=0)
     model = _model(0)
     tokens = generation.sample(
         model.architecture, model.weights, task.special, count=400, length=5, seed=1
@@ -37,42 +37,43 @@ def opened():
         of_what='all sentences',
         task=task,
         trained=types.SimpleNamespace(weights=model.weights),
-        learned=diagnosis.learned(2.0, 3.0, True, 0.5),
+        learned=Learned(0.5, ''),
         tokens=tokens,
         traits=traits.of_sentences(tokens, _WORDS),
     )
-    return model, written
+    return model, _case(written)
+
+
+def _case(written):
+    return types.SimpleNamespace(case=Case(), written={'word': written})
 
 
 @pytest.mark.standard
 def test_ratios_are_positive_where_the_generator_writes_and_negative_where_the_other_does(opened):
-    _, written = opened
-    found = against_model.ratios('case', written, _model(5), _NONE, top=5, seed=2)
+    found, compared = against_model.ratios(opened[1], _model(5), _NONE, top=5, seed=2)
     assert found.private.interval()[0] > 0 > found.public.interval()[1]
     ratios = [ratio for _, ratio in found.improbable]
     assert ratios == sorted(ratios, reverse=True) and len(set(found.improbable)) == len(ratios)
     assert ratios[0] > found.private.value
-    assert found.to_dict()['improbable'][0][1] == ratios[0]
-    assert {each.name for each in found.compared.diagnosis.differences} == set(
-        traits.SENTENCE_NAMES
-    )
+    names = {each.name for each in compared.diagnosis.differences}
+    assert names == set(traits.SENTENCE_NAMES)
 
 
 @pytest.mark.standard
 def test_nothing_is_improbable_to_the_same_model(opened):
-    model, written = opened
-    found = against_model.ratios('case', written, model, _NONE, top=5, seed=2)
+    model, case = opened
+    found, compared = against_model.ratios(case, model, _NONE, top=5, seed=2)
     assert found.private.value == found.public.value == 0
-    assert found.compared.diagnosis.verdict == 'cannot tell' and found.compared.words == ()
+    assert compared.diagnosis.verdict == 'cannot tell' and compared.words == ()
 
 
 @pytest.mark.standard
 def test_the_model_learns_from_sentences_like_those_of_held_out_clients(opened):
-    model, written = opened
-    heldout = written.task.heldout
+    model, case = opened
+    task = case.written['word'].task
     # As if the generator wrote what the clients write.
-    alike = types.SimpleNamespace(task=written.task, tokens=np.tile(heldout[:, 1:], (60, 1)))
-    found = against_model.learned('case', alike, model, seed=3)
+    alike = types.SimpleNamespace(task=task, tokens=np.tile(task.heldout[:, 1:], (60, 1)))
+    found = against_model.learned(_case(alike), model, seed=3)
     assert found.loss_gained.value == pytest.approx(found.loss[1] - found.loss[0])
     assert found.loss_gained.interval()[1] < 0 and found.accuracy[1] >= found.accuracy[0]
-    assert found.to_dict()['sentences'] == 60 * len(heldout)
+    assert found.sentences == 60 * len(task.heldout)

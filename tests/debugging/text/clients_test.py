@@ -122,9 +122,8 @@ _TEXT = clients.Text(_CLIENTS, _CLIENTS.slice(0, 2), Vocabulary(('good', 'day', 
 
 def _task(kind, share, text=_TEXT, **changes):
     case = config.Case('joined_words', share) if share else config.Case()
-    model = 'micro' if kind == 'word' else 'char_tiny'
-    sizes = dict(sentence_length=4, word_length=9, eval_clients=5, seed=0)
-    return clients.task(kind, text, case, model=model, **(sizes | changes))
+    study = StudyConfig(word_length=changes.pop('word_length', 9))
+    return clients.task(kind, text, case, study, changes.pop('sentence_length', 4), 5, seed=0)
 
 
 def test_the_word_model_sees_joined_words_as_one_outside_the_vocabulary():

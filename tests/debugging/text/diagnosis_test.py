@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl.debugging import differences
-from dpfl.debugging.diagnosis import Contrast, Generated
+from dpfl.debugging.diagnosis import Contrast, Generated, Learned
 from dpfl.debugging.text import diagnosis, faults, traits
 
 _COUNT = 20_000
@@ -31,7 +31,8 @@ _EFFECTS = {
 
 
 def _contrast(first, reference, learned=1.0):
-    return Contrast(first, reference, learned, bool(learned), 'untrained')
+    has_learned = Learned(learned, 'untrained')
+    return Contrast(*(Generated('all', traits, has_learned) for traits in (first, reference)))
 
 
 def _diagnose(first, reference, learned=1.0, **question):
@@ -83,7 +84,7 @@ def test_verdicts(changes, verdict, named):
     assert set(found.clear) <= set(changes)
     for fault in named:
         assert fault in found.text
-    assert len(found.to_dict()['differences']) == len(_CLEAN)
+    assert len(found.differences) == len(_CLEAN)
 
 
 def test_a_certain_difference_below_the_least_one_is_not_clear():
@@ -255,7 +256,7 @@ def test_one_that_knows_the_order_has_learned_it():
     # Without held-out text nothing is known.
     none = _measure(_HELDOUT, np.zeros(0), np.zeros((0, 7), int))
     assert none.share == 0
-    learned = Generated('nothing', {}, none).to_dict()['learned']
+    learned = differences.json_values(Generated('nothing', {}, none))['learned']
     assert learned == {
         **dict.fromkeys(('loss', 'trivial')),
         'is_better': 0,
