@@ -63,8 +63,13 @@ class Share:
         """Wilson's interval, (0, 1) without draws."""
         if not self.count:
             return 0.0, 1.0
-        bounds = scipy.stats.binomtest(self.hits, self.count).proportion_ci(level, 'wilson')
-        return float(bounds.low), float(bounds.high)
+        squared = float(scipy.special.ndtri((1 + level) / 2)) ** 2
+        misses, draws = self.count - self.hits, self.count + squared
+        middle = (self.hits + squared / 2) / draws
+        reach = math.sqrt(squared * (self.hits * misses / self.count + squared / 4)) / draws
+        # Rounding must not exclude the shares 0 and 1 themselves.
+        low = max(middle - reach, 0.0) if self.hits else 0.0
+        return low, min(middle + reach, 1.0) if misses else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +184,7 @@ def compare(
     """
     if isinstance(first, Share) and isinstance(second, Share):
         low, high = newcombe(first, second, between)
-        counts = first.hits, first.count, second.hits, second.count
-        p_value = float(share_p_values(*counts, between=between))
+        p_value = share_p_value(first, second, between)
     else:
         assert isinstance(first, Mean) and isinstance(second, Mean)
         low, high, p_value = _welch(first, second, between)
@@ -256,10 +260,9 @@ def newcombe(first: Share, second: Share, between: float = 0.0) -> tuple[float, 
     return max(share - other - below, -1.0), min(share - other + above, 1.0)
 
 
-def share_p_values(
-    hits: Any, counts: Any, other_hits: Any, other_counts: Any, *, between: Any = 0.0
-) -> np.ndarray:
-    """Two-sided p-values of equal shares, elementwise, valid for few hits and few draws.
+@functools.lru_cache(maxsize=1 << 16)
+def share_p_value(first: Share, second: Share, between: float = 0.0) -> float:
+    """Two-sided p-value of equal shares, valid for few hits and few draws.
 
     Many hits and misses of both samples have the pooled normal test, with the allowance in its
     variance. Few have Fisher's noncentral hypergeometric law of the hits of the first sample, given
@@ -268,47 +271,30 @@ def share_p_values(
     this is Fisher's exact test.
 
     Args:
-      hits, counts: the first sample, integer arrays.
-      other_hits, other_counts: the second sample.
+      first, second: the shares of the two samples.
       between: standard deviation of the difference of two trainings on equal data.
 
     Returns:
-      float64; 1 where a sample has no draws.
+      The p-value; 1 if a sample has no draws.
     """
-    cases = np.broadcast_arrays(hits, counts, other_hits, other_counts, np.asarray(between, float))
-    flat = [np.ravel(values) for values in cases]
-    hits, counts, other_hits, other_counts, between = flat
-    # A sample without draws is one of few.
-    draws, other_draws = np.maximum(counts, 1), np.maximum(other_counts, 1)
-    pooled = (hits + other_hits) / (draws + other_draws)
-    few = np.minimum(counts, other_counts) * np.minimum(pooled, 1 - pooled) < _FEW
-    variance = pooled * (1 - pooled) * (1 / draws + 1 / other_draws) + between**2
-    deviation = np.sqrt(np.where(few, 1.0, variance))
-    difference = np.abs(hits / draws - other_hits / other_draws)
-    p_values = 2 * scipy.special.ndtr(-difference / deviation)
-    if few.any():
-        cases_of_few = zip(*(values[few].tolist() for values in flat), strict=True)
-        p_values[few] = [_exact_p_value(*case) for case in cases_of_few]
-    return p_values.reshape(cases[0].shape)
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _exact_p_value(
-    hits: int, count: int, other_hits: int, other_count: int, between: float
-) -> float:
-    """As `share_p_values`, of one pair of shares with few hits or few misses."""
-    if not (count and other_count):
+    if not (first.count and second.count):
         return 1.0
-    together, draws = hits + other_hits, count + other_count
-    possible = np.arange(max(together - other_count, 0), min(together, count) + 1)
-    choices = _log_choices(count, possible) + _log_choices(other_count, together - possible)
+    together, draws = first.hits + second.hits, first.count + second.count
+    pooled = together / draws
+    if min(first.count, second.count) * min(pooled, 1 - pooled) >= _FEW:
+        variance = pooled * (1 - pooled) * (1 / first.count + 1 / second.count) + between**2
+        difference = abs(first.value - second.value)
+        return float(2 * scipy.special.ndtr(-difference / math.sqrt(variance)))
+    possible = np.arange(max(together - second.count, 0), min(together, first.count) + 1)
+    choices = _log_choices(first.count, possible)
+    choices += _log_choices(second.count, together - possible)
     deviates = _DEVIATES if between else np.zeros(1)
-    pooled, apart = (together + 0.5) / (draws + 1), deviates * (between / draws)
-    odds = _log_odds(pooled + apart * other_count) - _log_odds(pooled - apart * count)
+    middle, apart = (together + 0.5) / (draws + 1), deviates * (between / draws)
+    odds = _log_odds(middle + apart * second.count) - _log_odds(middle - apart * first.count)
     laws = scipy.special.softmax(choices + odds[:, None] * possible, axis=1)
-    weights = scipy.special.softmax(-(deviates**2) / 2)
-    law = weights @ laws
-    return float(min(2 * law[possible <= hits].sum(), 2 * law[possible >= hits].sum(), 1))
+    law = scipy.special.softmax(-(deviates**2) / 2) @ laws
+    tails = law[possible <= first.hits].sum(), law[possible >= first.hits].sum()
+    return min(2 * float(min(tails)), 1.0)
 
 
 def _log_odds(shares: np.ndarray) -> np.ndarray:

@@ -301,20 +301,19 @@ def words_that_differ(
     Returns:
       Differences of the shares of sentences with a word, the largest first.
     """
-    counts, others = (_sentences_with(tokens, len(vocabulary)) for tokens in (first, second))
-    sizes = len(first), len(second)
-    shares, other_shares = counts / max(sizes[0], 1), others / max(sizes[1], 1)
-    middle = (shares + other_shares) / 2
-    between = _WORD_SPREAD * middle * (1 - middle)
-    p_values = differences.share_p_values(counts, sizes[0], others, sizes[1], between=between)
-    adjusted, apart = differences.holm(p_values), np.abs(shares - other_shares)
-    clear = np.flatnonzero((adjusted <= ALPHA) & (apart >= _LEAST_OF_WORDS))
-    names, found = ('UNK', *vocabulary), []
-    for i in clear[np.argsort(-apart[clear], kind='stable')][:top]:
-        pair = Share(int(counts[i]), sizes[0]), Share(int(others[i]), sizes[1])
-        difference = differences.compare(names[i], *pair, between=float(between[i]))
-        found.append(dataclasses.replace(difference, adjusted=float(adjusted[i])))
-    return tuple(found)
+    counts = (_sentences_with(tokens, len(vocabulary)).tolist() for tokens in (first, second))
+    compared = []
+    for name, hits, other_hits in zip(('UNK', *vocabulary), *counts, strict=True):
+        share, other = Share(hits, len(first)), Share(other_hits, len(second))
+        middle = (share.value + other.value) / 2
+        between = _WORD_SPREAD * middle * (1 - middle)
+        compared.append(differences.compare(name, share, other, between=between))
+    clear = [
+        difference
+        for difference in differences.corrected(compared)
+        if difference.is_clear(ALPHA, _LEAST_OF_WORDS)
+    ]
+    return tuple(sorted(clear, key=lambda difference: -abs(difference.value))[:top])
 
 
 def _sentences_with(tokens: np.ndarray, num_words: int) -> np.ndarray:
