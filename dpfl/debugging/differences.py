@@ -224,21 +224,15 @@ def power(expected: Difference, alpha: float, least: float = 0.0) -> float:
 
 def corrected(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     """The differences with Holm's correction over all of them, in their order."""
-    adjusted = holm([difference.p_value for difference in differences])
-    return tuple(
-        dataclasses.replace(difference, adjusted=float(value))
-        for difference, value in zip(differences, adjusted, strict=True)
-    )
-
-
-def holm(p_values: Any) -> np.ndarray:
-    """Holm's adjusted p-values, float64 [N], in the order of the p-values."""
-    p_values = np.asarray(p_values, np.float64)
+    p_values = np.array([difference.p_value for difference in differences])
     order = np.argsort(p_values, kind='stable')
     steps = np.maximum.accumulate(p_values[order] * np.arange(p_values.size, 0, -1))
     adjusted = np.empty(p_values.size)
     adjusted[order] = np.minimum(steps, 1)
-    return adjusted
+    return tuple(
+        dataclasses.replace(difference, adjusted=float(value))
+        for difference, value in zip(differences, adjusted, strict=True)
+    )
 
 
 def newcombe(first: Share, second: Share, between: float = 0.0) -> tuple[float, float]:

@@ -20,7 +20,7 @@ each pixel, and images whose pixels are drawn one by one, each with its own dist
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -265,9 +265,24 @@ def _of_labels(
         f'confidence in generated images {confidence.first:.0%} against {confidence.second:.0%} '
         f'({confidence.low:.0%} to {confidence.high:.0%}).'
     )
-    has_fallen = fall >= traits.ALL['accuracy'].least and accuracy.adjusted <= ALPHA
+    (clients, public), least = accuracies, traits.ALL['accuracy'].least
+    reach = (confidence.high - confidence.low) / 2
+
+    def power_of(share: float) -> float:
+        """The power if the labels of this share of the images are exchanged.
+
+        The right predictions of these images become wrong, and the confidence stays as it is.
+        """
+        fall = share * public.value
+        expected = differences.moved(clients, public.value - fall)
+        falls = differences.power(differences.compare('accuracy', expected, public), level, least)
+        deviate = (fall / 2 - reach) / reach if reach > 0 else np.inf
+        sure = float(scipy.special.ndtr(scipy.special.ndtri(0.975) * deviate))
+        return max(falls + sure - 1, 0.0)
+
+    has_fallen = fall >= least and accuracy.adjusted <= ALPHA
     is_sure = confidence.value >= -fall / 2
-    share, power = diagnosis.smallest_share(_power_of_labels(accuracies, confidence, level))
+    share, power = diagnosis.smallest_share(power_of)
     if not has_fallen:
         is_told = contrast.learned > 0 and power >= diagnosis.TOLD
         verdict = NOT_SEEN if is_told else CANNOT_TELL
@@ -280,27 +295,3 @@ def _of_labels(
     else:
         verdict, told = FOUND if confidence.low >= -fall / 2 else SUSPECTED, ''
     return FaultVerdict(LABELS, verdict, share, power if contrast.learned else 0.0, told + reason)
-
-
-def _power_of_labels(
-    accuracies: tuple[Mean, Mean], confidence: Difference, level: float
-) -> Callable[[float], float]:
-    """The power for labels, given the share of the images whose labels are exchanged.
-
-    The right predictions of these images become wrong, and the confidence stays as it is.
-    """
-    (clients, public), least = accuracies, traits.ALL['accuracy'].least
-    reach = (confidence.high - confidence.low) / 2
-
-    def power(share: float) -> float:
-        fall = share * public.value
-        expected = differences.moved(clients, public.value - fall)
-        falls = differences.power(differences.compare('accuracy', expected, public), level, least)
-        sure = (
-            scipy.special.ndtr(scipy.special.ndtri(0.975) * (fall / 2 - reach) / reach)
-            if reach > 0
-            else 1.0
-        )
-        return max(falls + float(sure) - 1, 0.0)
-
-    return power

@@ -131,13 +131,11 @@ def diagnoses(
       effects: Of faults on the traits of public images, from `diagnosis.effects`; without them, no
         fault is called not seen.
     """
-    by_state: dict[str, list[Finding]] = {}
-    for finding in results:
-        by_state.setdefault(finding.state, []).append(finding)
     found = {}
-    for state, of_state in by_state.items():
-        named = {finding.subpopulation: finding for finding in of_state}
-        contrasts = {diagnosis.BADLY: Contrast(of_state[-1], of_state[-2])}
+    for state in dict.fromkeys(finding.state for finding in results):
+        named = {finding.subpopulation: finding for finding in results if finding.state == state}
+        *_, well, badly = named.values()
+        contrasts = {diagnosis.BADLY: Contrast(badly, well)}
         if clients.PUBLIC in named:
             contrasts[diagnosis.CLIENTS] = Contrast(named[clients.EVERYONE], named[clients.PUBLIC])
         found[state] = diagnosis.diagnose(contrasts, accuracies, effects)

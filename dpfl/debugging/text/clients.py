@@ -77,6 +77,7 @@ class OpenedText:
         available = None if is_synthetic else self._real.training.count
         return federated_task.population(given, available)
 
+    @functools.cached_property
     def text(self) -> Text:
         """Clients as they are, and the vocabulary of the word model."""
         from dpfl.tasks.text import synthetic_text

@@ -109,7 +109,13 @@ class Study:
             task = self._task(generator.kind, case)
             trained = self._train(generator, case, task)
             written[generator.name] = results.write(
-                case, generator, task, trained, self._text.vocabulary, self.config, self.base.seed
+                case,
+                generator,
+                task,
+                trained,
+                self.opened.text.vocabulary,
+                self.config,
+                self.base.seed,
             )
         return results.CaseResult(case, written)
 
@@ -120,7 +126,7 @@ class Study:
         Traits that held-out text does not have are left out.
         """
         kinds = dict.fromkeys(generator.kind for generator in self.config.generators)
-        words = self._text.vocabulary.words
+        words = self.opened.text.vocabulary.words
 
         def values(case: Case) -> dict[str, float]:
             return {
@@ -168,7 +174,7 @@ class Study:
             words = diagnosis.words_that_differ(
                 first[WORD].tokens,
                 reference[WORD].tokens,
-                self._text.vocabulary.words,
+                self.opened.text.vocabulary.words,
                 self.config.top,
             )
         return results.Compared(case.name, *names, verdict, words)
@@ -177,15 +183,11 @@ class Study:
         return diagnosis.Question(self.effects, case.share or None, case.fault)
 
     @functools.cached_property
-    def _text(self) -> clients.Text:
-        return self.opened.text()
-
-    @functools.cached_property
     def _primary(self) -> saved_models.LanguageModel | None:
         if self.config.primary_model is None:
             return None
         return prepared_task.saved_model(
-            'primary_model', self.config.primary_model, self._text.vocabulary.words
+            'primary_model', self.config.primary_model, self.opened.text.vocabulary.words
         )
 
     def _compared(self, cases: tuple[results.CaseResult, ...]) -> Iterator[results.Compared]:
@@ -206,7 +208,7 @@ class Study:
     def _task(self, kind: str, case: Case) -> clients.Task:
         length = self.opened.config.text.sentence_length
         eval_clients, seed = self.base.evaluation.eval_clients, self.base.seed
-        return clients.task(kind, self._text, case, self.config, length, eval_clients, seed)
+        return clients.task(kind, self.opened.text, case, self.config, length, eval_clients, seed)
 
     def _train(self, generator: Generator, case: Case, task: clients.Task) -> TrainResult:
         """Trains a generator, or returns the one that an earlier study left."""
@@ -236,10 +238,10 @@ class Study:
             client_batches=functools.partial(federated_task.client_batches, examples),
             heldout=lambda clients, batch_size: federated_task.dataset(heldout, batch_size),
             not_covered=(
-                *self._text.not_covered,
+                *self.opened.text.not_covered,
                 *([NOT_COVERED_OF_DUPLICATES] if is_duplicated else []),
             ),
-            description=self._text.description,
+            description=self.opened.text.description,
             made_from=made_from,
             language_model=(task.model, task.words),
         )

@@ -100,7 +100,7 @@ def test_a_generator_is_saved_by_its_run_which_knows_where_the_words_are_from(
         study._train(generator, Case(), study._task(generator.kind, Case()))
     word, char = tasks
     # A SavedModel that is written after the run has ended would fail its verification.
-    assert word.language_model == ('micro', opened.text().vocabulary.words)
+    assert word.language_model == ('micro', opened.text.vocabulary.words)
     assert char.language_model == ('char_tiny', None)
     assert has_words_of_clients(TrainConfig().task, word.description)
     assert has_words_of_clients(TrainConfig().task, char.description)
