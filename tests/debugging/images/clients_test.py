@@ -30,24 +30,19 @@ def test_accuracies_and_their_percentiles_by_hand():
 def test_clients_are_classified_together(monkeypatch, at_a_time):
     """The class of an image is its first pixel; clients are cut apart where they end."""
     monkeypatch.setattr(clients, '_CLIENTS', at_a_time)
-    rng = np.random.default_rng(0)
-    examples = []
-    for size in _VERDICTS.num_examples:
-        pixels = np.zeros([size, 28, 28], np.float32)
-        pixels[:, 0, 0] = rng.integers(62, size=size)
-        examples.append((pixels, rng.integers(62, size=size)))
-    for right, (pixels, labels) in zip(_VERDICTS.split(), examples, strict=True):
-        classes = pixels[:, 0, 0].astype(int)
-        labels[:] = np.where(right, classes, (classes + 1) % 62)
-    calls = []
+    rng, examples, calls = np.random.default_rng(0), [], []
+    for right in _VERDICTS.split():
+        pixels = np.zeros([len(right), 28, 28], np.float32)
+        pixels[:, 0, 0] = rng.integers(62, size=len(right))
+        examples.append((pixels, pixels[:, 0, 0].astype(int) + ~right))
 
     def classify(pixels):
         calls.append(len(pixels))
         return pixels[:, 0, 0].astype(int)
 
     verdicts = clients.judge(classify, range(10, 15), iter(examples))
-    for name in ('clients', 'num_examples', 'correct'):
-        np.testing.assert_array_equal(getattr(verdicts, name), getattr(_VERDICTS, name))
+    for name, expected in vars(_VERDICTS).items():
+        np.testing.assert_array_equal(getattr(verdicts, name), expected)
     assert sum(calls) == 13 and len(calls) == -(-5 // at_a_time)
 
 
@@ -65,32 +60,34 @@ def test_devices_that_decide_by_themselves_choose_the_same():
     verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
     limits = Thresholds(0.5, 0.875)
     assert {0.5, 0.875} < {*verdicts.accuracies.tolist()}
-    strong, poor = clients.select('client', verdicts, limits)
-    right, wrong = clients.select('example', verdicts, limits)
-    names = [part.name for part in (strong, poor, right, wrong)]
-    assert names == ['high_accuracy', 'low_accuracy', 'correct', 'misclassified']
-    for chosen, of_device in (
-        (strong, lambda own: own if own.size and own.mean() >= limits.strong else own[:0]),
-        (poor, lambda own: own if own.size and own.mean() <= limits.poor else own[:0]),
-        (right, lambda own: own[own] if own.sum() >= 5 else own[:0]),
-        (wrong, lambda own: own[~own] if (~own).sum() >= 5 else own[:0]),
-    ):
+    parts = [
+        part
+        for selection in ('client', 'example')
+        for part in clients.select(selection, verdicts, limits)
+    ]
+    of_device = {
+        'high_accuracy': lambda own: own if own.size and own.mean() >= limits.strong else own[:0],
+        'low_accuracy': lambda own: own if own.size and own.mean() <= limits.poor else own[:0],
+        'correct': lambda own: own[own] if own.sum() >= 5 else own[:0],
+        'misclassified': lambda own: own[~own] if (~own).sum() >= 5 else own[:0],
+    }
+    assert [part.name for part in parts] == list(of_device)
+    for part in parts:
         # The examples of a client are what the classifier makes of them.
-        examples = {client: of_device(own) for client, own in enumerate(verdicts.split())}
-        takes_part = [client for client, own in examples.items() if own.size]
-        assert 0 < len(takes_part) < 40 and takes_part == chosen.clients.tolist()
+        examples = list(map(of_device[part.name], verdicts.split()))
+        takes_part = [client for client, own in enumerate(examples) if own.size]
+        assert 0 < len(takes_part) < 40 and takes_part == part.clients.tolist()
         for position, client in enumerate(takes_part):
             own = verdicts.split()[client]
-            np.testing.assert_array_equal(chosen.chosen(position, own), examples[client])
+            np.testing.assert_array_equal(part.chosen(position, own), examples[client])
 
 
 class _Data:
     """A client has as many images as its number, each of one tone."""
 
     def examples(self, client, limit=None):
-        tones = (np.arange(client) + 1) / 10
-        pixels = np.broadcast_to(tones[:limit, None, None], (len(tones[:limit]), 28, 28))
-        return pixels.astype(np.float32), np.zeros(len(pixels), np.int32)
+        tones = np.arange(1, client + 1, dtype=np.float32)[:limit] / 10
+        return tones[:, None, None] * np.ones([28, 28], np.float32), np.zeros(len(tones), np.int32)
 
 
 def _training(masks=None, ids=(7, 3)):

@@ -15,18 +15,11 @@ from dpfl.simulation.training import GanConfig
 from tests import presets
 
 
-class _Classifier:
+def _infer(pixels):
     """Sure of an image in proportion to its paper; the class is 0 for much paper, else 1."""
-
-    def probabilities(self, pixels):
-        paper = pixels.mean(axis=(1, 2))
-        return np.stack([paper, np.minimum(paper, 0.4)], axis=1)
-
-    def features(self, pixels):
-        return pixels.reshape(len(pixels), -1)[:, :3]
-
-    def infer(self, pixels):
-        return self.probabilities(pixels), self.features(pixels)
+    paper = pixels.mean(axis=(1, 2))
+    probabilities = np.stack([paper, np.minimum(paper, 0.4)], axis=1)
+    return probabilities, pixels.reshape(len(pixels), -1)[:, :3]
 
 
 def _images(values):
@@ -49,20 +42,17 @@ def _finding(state, name, share, frechet=5.0):
         subpopulation=name,
         clients=40,
         generated=generated,
-        traits=traits.measure(generated, _Classifier().infer),
+        traits=traits.measure(generated, _infer),
         learned=Learned(1 - frechet / 100, 'it has no shape', {'frechet': frechet}),
         guarantees=() if 'public' in name else (_guarantee(np.inf), _guarantee()),
     )
 
 
-def _findings(good, bad, fixed_good, fixed_bad, frechet=5.0):
+def _findings(*shares, frechet=5.0):
     """Before and after the fix; the distance is that of the last generator."""
-    return [
-        _finding('bug', 'high_accuracy', good),
-        _finding('bug', 'low_accuracy', bad),
-        _finding('fixed', 'high_accuracy', fixed_good),
-        _finding('fixed', 'low_accuracy', fixed_bad, frechet),
-    ]
+    names = [(state, f'{name}_accuracy') for state in ('bug', 'fixed') for name in ('high', 'low')]
+    results = [_finding(*name, share) for name, share in zip(names[:3], shares[:3], strict=True)]
+    return [*results, _finding(*names[3], shares[3], frechet)]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +70,7 @@ def _findings(good, bad, fixed_good, fixed_bad, frechet=5.0):
     ],
 )
 def test_the_fault_and_its_fix_are_visible(shares, injected, frechet, bug, fix):
-    results = _findings(*shares, frechet)
+    results = _findings(*shares, frechet=frechet)
     found = _found(results, effects=_EFFECTS, inject=(injected,))
     assert (found.fault_is_visible, found.fix_is_visible) == (bug, fix)
     values = json_values(found)
@@ -103,7 +93,7 @@ def _found(results, accuracies=None, effects=None, **values):
         limits=Thresholds(0.8, 0.9),
         accuracies={each.state: np.array([0.8, np.nan, 0.9]) for each in results},
         public=_PUBLIC,
-        public_traits=traits.measure(_PUBLIC, _Classifier().infer),
+        public_traits=traits.measure(_PUBLIC, _infer),
     )
 
 

@@ -9,7 +9,6 @@ from dpfl import errors
 from dpfl.debugging.text import clients, config
 from dpfl.debugging.text import study as study_lib
 from dpfl.debugging.text.config import Case, StudyConfig
-from dpfl.debugging.text.study import Study
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks.config import TextTaskConfig, has_words_of_clients
 from dpfl.tasks.text import tokenization, word_clients
@@ -20,15 +19,10 @@ from tests import text_files
 
 def test_names_of_cases():
     study = StudyConfig(inject=('truncated', 'encoding'), inject_share=(0.01, 1.0))
-    assert [case.name for case in study.cases] == [
-        'as it is',
-        'truncated, 1%',
-        'truncated, 100%',
-        'encoding, 1%',
-        'encoding, 100%',
-    ]
-    assert len({case.folder for case in study.cases}) == 5
-    assert study.cases[2].folder == 'truncated_1'
+    names = 'as it is; truncated, 1%; truncated, 100%; encoding, 1%; encoding, 100%'
+    assert '; '.join(case.name for case in study.cases) == names
+    folders = 'as_it_is truncated_0.01 truncated_1 encoding_0.01 encoding_1'
+    assert ' '.join(case.folder for case in study.cases) == folders
     close = StudyConfig(inject=('encoding',), inject_share=(0.1, 0.1000001)).cases
     assert len({case.folder for case in close}) == len({case.name for case in close}) == 3
     assert StudyConfig(inject=('encoding',)).cases == (Case(), Case('encoding', 0.1))
@@ -85,22 +79,26 @@ def test_what_makes_no_sense_is_refused(values, name):
     assert refused.value.name == name
 
 
+def _study(directory, **values):
+    opened = clients.OpenedText(TextTaskConfig().with_values(values), seed=0)
+    return study_lib.Study(
+        config=StudyConfig(), base=TrainConfig(), opened=opened, directory=directory
+    )
+
+
 def test_a_generator_is_saved_by_its_run_which_knows_where_the_words_are_from(
     tmp_path, monkeypatch
 ):
     text_files.write_clients(tmp_path / 'a.jsonl', 20)
-    values = dict(task='user_text', data_path=str(tmp_path / 'a.jsonl'), vocabulary='data')
-    opened = clients.OpenedText(TextTaskConfig().with_values(values), seed=0)
     tasks = []
     monkeypatch.setattr(study_lib, 'train', lambda *_, task, **__: tasks.append(task))
-    study = study_lib.Study(
-        config=StudyConfig(), base=TrainConfig(), opened=opened, directory=tmp_path
-    )
+    values = dict(task='user_text', data_path=str(tmp_path / 'a.jsonl'), vocabulary='data')
+    study = _study(tmp_path, **values)
     for generator in study.config.generators:
         study._train(generator, Case(), study._task(generator.kind, Case()))
     word, char = tasks
     # A SavedModel that is written after the run has ended would fail its verification.
-    assert word.language_model == ('micro', opened.text.vocabulary.words)
+    assert word.language_model == ('micro', study.opened.text.vocabulary.words)
     assert char.language_model == ('char_tiny', None)
     assert has_words_of_clients(TrainConfig().task, word.description)
     assert has_words_of_clients(TrainConfig().task, char.description)
@@ -109,10 +107,8 @@ def test_a_generator_is_saved_by_its_run_which_knows_where_the_words_are_from(
 def test_another_study_in_the_same_directory_is_not_written_over(tmp_path):
     # One of other generators, whose runs have folders of their own.
     (tmp_path / 'study.json').write_text('{}')
-    opened = clients.OpenedText(TextTaskConfig(), 0)
-    study = Study(config=StudyConfig(), base=TrainConfig(), opened=opened, directory=tmp_path)
     with pytest.raises(errors.ArgumentError, match='must not hold an earlier study'):
-        study.run()
+        _study(tmp_path).run()
 
 
 _SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
