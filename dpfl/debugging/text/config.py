@@ -193,17 +193,22 @@ class StudyConfig(Settings):
     @property
     def pairs(self) -> tuple[tuple[Generator, Generator], ...]:
         """Generators of a part of the text and of the rest, which are compared."""
+        bounds = {'T2': self.wrong_accuracy, 'T4': self.poor_accuracy}
         return tuple(
-            (self._part(task, '<=', *badly), self._part(task, '>', *well))
+            (
+                self._part(task, f'<={bounds[task]!r}', *badly),
+                self._part(task, f'>{bounds[task]!r}', *well),
+            )
             for task, (_, _, badly, well) in _PARTS.items()
             if task in self.inspect
         )
 
-    def _part(self, task: str, relation: str, name: str, of_what: str) -> Generator:
+    def _part(self, task: str, side: str, name: str, of_what: str) -> Generator:
         """The generator of what has an accuracy on one side of the bound of a task."""
         selected, bound, *_ = _PARTS[task]
-        criterion = {selected: (f'accuracy{relation}{getattr(self, bound)!r}',)}
-        selection = SelectionConfig(selection_model=self.primary_model, **criterion)
+        selection = SelectionConfig(
+            selection_model=self.primary_model, **{selected: (f'accuracy{side}',)}
+        )
         return Generator(name, WORD, of_what, selection, bound)
 
     def model(self, kind: str) -> str:
