@@ -63,6 +63,8 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
     if isinstance(type_spec, tff.SequenceType):
         if isinstance(value, bytes):
             return value  # A data set in the form of `graphs.to_bytes`.
+        if isinstance(value, list):
+            return graphs.to_bytes(_dataset(value, type_spec.element))
         if not isinstance(value, tf.data.Dataset):
             raise TypeError(f'{type_spec}: must be a tf.data.Dataset, is {type(value).__name__}')
         # Names, types and shapes: TensorFlow would take arrays by their places.
@@ -76,6 +78,49 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
 def to_python(value: Any, type_spec: tff.Type) -> Any:
     """A value of the interpreter in the Python containers of its type."""
     return tff.types.type_to_py_container(_named(value, type_spec), type_spec)
+
+
+def _dataset(elements, type_spec):
+    """The data set of a list of elements, whose shapes may differ where the type leaves them open.
+
+    They are serialised: a graph has no other form for arrays of several shapes.
+    """
+    leaves = list(_leaves(type_spec))
+    rows = [
+        [tf.io.serialize_tensor(leaf).numpy() for leaf in flatten(from_python(element, type_spec))]
+        for element in elements
+    ]
+
+    def parsed(row):
+        tensors = (
+            tf.ensure_shape(tf.io.parse_tensor(row[place], leaf.dtype), leaf.shape)
+            for place, leaf in enumerate(leaves)
+        )
+        return _packed(type_spec, tensors)
+
+    strings = tf.constant(rows, tf.string, [len(rows), len(leaves)])
+    return tf.data.Dataset.from_tensor_slices(strings).map(parsed)
+
+
+def _leaves(type_spec):
+    """The types of the tensors of a type, in its order."""
+    if isinstance(type_spec, tff.StructType):
+        for member in type_spec.children():
+            yield from _leaves(member)
+    else:
+        yield type_spec
+
+
+def _packed(type_spec, tensors):
+    """Tensors in the structure of a type."""
+    if not isinstance(type_spec, tff.StructType):
+        return next(tensors)
+    members = [
+        (name, _packed(member, tensors)) for name, member in tff.structure.iter_elements(type_spec)
+    ]
+    if any(name is None for name, _ in members):
+        return tuple(member for _, member in members)
+    return collections.OrderedDict(members)
 
 
 def _in_order(spec, type_spec):

@@ -107,6 +107,23 @@ def totals_of_squares(sequences):
     return tff.federated_sum(tff.federated_map(total_of_squares, sequences))
 
 
+@tff.tensorflow.computation(
+    tff.SequenceType(
+        collections.OrderedDict(y=tff.TensorType(np.int64, [None]), a=(np.float32, np.str_))
+    )
+)
+def of_rows(rows):
+    """Of lists: the last element is shorter, names are not in order, and one is text."""
+    return rows.reduce(
+        (np.int64(0), tf.constant('')),
+        lambda sums, row: (sums[0] + tf.reduce_sum(row['y']), sums[1] + row['a'][1]),
+    )
+
+
+def _row(length, text):
+    return collections.OrderedDict(y=np.arange(length), a=(1.0, text))
+
+
 @tff.tensorflow.computation(np.int64)
 def count_up(limit):
     return tf.data.Dataset.range(limit)
@@ -185,6 +202,9 @@ def test_a_loop_over_data_is_prepared_with_its_graph(execute, monkeypatch):
         (scaled, [3.0, _values(2, 4)]),
         (totals_of_squares, [[]]),
         (totals_of_squares, [[tf.data.Dataset.range(n) for n in (3, 0, 70, 5)]]),
+        (totals_of_squares, [[[1, 2], [5]]]),
+        (of_rows, [[_row(2, 'a'), _row(2, 'b'), _row(1, 'c')]]),
+        (of_rows, [[]]),
         *[(reduced, [tf.data.Dataset.range(n), 3]) for n in (0, 1, 20)],
         (reciprocal, [4.0]),
         (with_text, [[1.0, 2.0], 'text']),
@@ -299,6 +319,9 @@ def of_names(first, second):
 def test_names_of_a_data_set_may_be_in_any_order(execute):
     assert execute(first_name, of_names('x', 'y')) == 1
     assert execute(first_name, of_names('y', 'x')) == 20
+    # TFF takes a list only if all elements but the last have one shape.
+    rows = [_row(1, 'a'), dict(a=(2.0, 'b'), y=[7, 8]), _row(0, 'c')]
+    assert execute(of_rows, rows) == (15, b'abc')
 
 
 @pytest.mark.parametrize(
@@ -306,7 +329,8 @@ def test_names_of_a_data_set_may_be_in_any_order(execute):
     [
         (statistics, 1.0, TypeError, r'\{float32\}@CLIENTS: must be a list, is float'),
         (reciprocal, [1.0, 2.0], TypeError, r'float32: must not be an array of shape \[2\]'),
-        (total, [1, 2], TypeError, r'int64\*: must be a tf.data.Dataset, is list'),
+        (total, (1, 2), TypeError, r'int64\*: must be a tf.data.Dataset, is tuple'),
+        (total, [1, 2.5], TypeError, 'int64: must not be an array of float64'),
         (total, tf.data.Dataset.range(3).batch(2), TypeError, r'Dataset of int64\[\?\]'),
         # In their order, these would be taken for x and y.
         (first_name, of_names('a', 'b'), TypeError, 'Dataset of <a=int64,b=int64>'),
