@@ -16,7 +16,6 @@ audit the code of these features.
 (docs/reference/audits.md).
 """
 
-import json
 import pathlib
 
 from dpfl import errors
@@ -67,15 +66,13 @@ def main() -> None:
     if directory:
         _show_run(directory)
         return
-    schema, privacy, config, form = _SCHEMA.read(), _PRIVACY.read(), _AUDIT.read(), _FORMAT.read()
+    schema, privacy, config = _SCHEMA.read(), _PRIVACY.read(), _AUDIT.read()
     # Loads TensorFlow, which takes seconds: a bad flag is refused before.
     from dpfl.cli.results import aggregator_audit
 
     found = aggregator_audit.of(schema, privacy, config)
-    if form.format == 'json':
-        print(json.dumps(found.to_dict(), allow_nan=False))
-    else:
-        print(aggregator_audit.text(found))
+    text = aggregator_audit.text(found)
+    output_flags.show(_FORMAT, found.to_dict(), text, allow_nan=False)
     if found.exceeds_claim:
         raise errors.RunError('a lower bound is above what the plan claims')
 
@@ -89,10 +86,8 @@ def _show_run(directory: str) -> None:
         raise command_line.UsageError(
             f'--run_dir={directory}: has no audit; train --audit makes one'
         )
-    if _FORMAT.read().format == 'json':
-        print(json.dumps(measured.to_dict(), indent=2, allow_nan=False))
-    else:
-        print(f'# Audit of {directory}\n\n{audit_section(measured)}')
+    text = f'# Audit of {directory}\n\n{audit_section(measured)}'
+    output_flags.show(_FORMAT, measured.to_dict(), text, indent=2, allow_nan=False)
     if measured.refutations:
         raise errors.RunError('; '.join(measured.refutations))
 

@@ -26,7 +26,6 @@ mechanism that cannot have more rounds than it was made for, such as BandMF, end
 """
 
 import dataclasses
-import json
 import math
 from typing import Any
 
@@ -107,7 +106,7 @@ def main() -> None:
 
         figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value, _title(base, vary))
         command_line.save_plot(figure, path)
-    print(json.dumps(rows) if _FORMAT.read().format == 'json' else plain_text.columns(rows))
+    output_flags.show(_FORMAT, rows, plain_text.columns(rows))
 
 
 def _title(base: Participation, vary: str) -> str:

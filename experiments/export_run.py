@@ -11,7 +11,6 @@ each file of a run reveals. dpfl report_privacy --run_dir also verifies a copy.
 """
 
 import dataclasses
-import json
 import pathlib
 
 from absl import flags
@@ -47,10 +46,8 @@ def main() -> None:
     record = dataclasses.replace(archive.read_plan(run), exported=True)
     names = verified_run.write_copy(run, output, record)
     statement = page.statement(record.report(None))
-    if _FORMAT.read().format == 'json':
-        print(json.dumps({'output_dir': str(output), 'statement': statement, 'files': names}))
-    else:
-        print('\n'.join([f'{output}: {statement}', *names]))
+    values = {'output_dir': str(output), 'statement': statement, 'files': names}
+    output_flags.show(_FORMAT, values, '\n'.join([f'{output}: {statement}', *names]))
 
 
 def _check_output(run: pathlib.Path, output: pathlib.Path) -> None:

@@ -7,7 +7,6 @@ Takes a SavedModel that dpfl wrote, or the directory of a run that contains one.
 model that was trained under a privacy plan covers whatever it writes, however much that is.
 """
 
-import json
 import math
 
 from absl import flags
@@ -31,12 +30,9 @@ def main() -> None:
         raise command_line.UsageError('--model_dir: must be given')
     with command_line.refusing_bad_values(path=_MODEL_DIR.name):
         texts = generate(config, _MODEL_DIR.value)
-    if _FORMAT.read().format == 'json':
-        rows = [{**each._asdict(), 'probability': math.exp(each.log_probability)} for each in texts]
-        print(json.dumps(rows))
-        return
-    for each in texts:
-        print(f'{math.exp(each.log_probability):9.3g}  {each.text}')
+    rows = [{**each._asdict(), 'probability': math.exp(each.log_probability)} for each in texts]
+    lines = [f'{row["probability"]:9.3g}  {row["text"]}' for row in rows]
+    output_flags.show(_FORMAT, rows, '\n'.join(lines))
 
 
 if __name__ == '__main__':

@@ -9,7 +9,6 @@ Give the file to other binaries as --strategy. Results are cached: a second call
 returns at once.
 """
 
-import json
 import time
 
 from absl import flags
@@ -84,8 +83,7 @@ def main() -> None:
         'seconds': seconds,
         'output': output,
     }
-    is_json = _FORMAT.read().format == 'json'
-    print(json.dumps(result) if is_json else plain_text.table(result))
+    output_flags.show(_FORMAT, result, plain_text.table(result))
 
 
 if __name__ == '__main__':

@@ -54,7 +54,6 @@ update. Its plan for larger populations and cohorts, with the same noise on the 
 """
 
 import dataclasses
-import json
 import sys
 
 from absl import flags
@@ -172,22 +171,21 @@ def main() -> None:
         program.command(name, *(['--output_dir=runs/planned'] if name == 'train' else []), *given)
         for name, given in found.commands
     ]
-    if _FORMAT.read().format == 'json':
-        print(json.dumps({**found.to_dict(), 'commands': commands}, indent=2, allow_nan=False))
-        return
     if found.taken is None:
-        print(plan_answer.text(found.rows, found.assumptions))
+        parts = [plan_answer.text(found.rows, found.assumptions)]
     else:
         row, data = dict(found.rows[0]), _DATA.read().data
         reasons = f'reasons in {data}' if data else '--data=FILE writes the reasons'
         why = row.pop('verdict').removeprefix('taken: ')
-        print(f'took {row.pop("mechanism")}, {why}; {reasons}\n')
-        print(plan_answer.text([row], found.taken))
+        parts = [f'took {row.pop("mechanism")}, {why}; {reasons}\n']
+        parts.append(plan_answer.text([row], found.taken))
     if found.feasibility is not None:
-        print(f'\n{found.feasibility}\n')
+        parts.append(f'\n{found.feasibility}\n')
     if commands:
-        title = 'A run with this plan; add the task, the model and the learning rates:'
-        print(title, *commands, sep='\n')
+        parts.append('A run with this plan; add the task, the model and the learning rates:')
+    values = {**found.to_dict(), 'commands': commands}
+    text = '\n'.join([*parts, *commands])
+    output_flags.show(_FORMAT, values, text, indent=2, allow_nan=False)
 
 
 def _request() -> Request:

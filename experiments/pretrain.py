@@ -10,8 +10,6 @@ SavedModel that dpfl generate and plain TensorFlow can load. Its vocabulary is w
 it, as a file for --vocabulary_file.
 """
 
-import json
-
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -32,8 +30,7 @@ def main() -> None:
     with command_line.refusing_bad_values():
         result = pretrain(config, output)
     summary = result.summary()
-    is_json = _FORMAT.read().format == 'json'
-    print(json.dumps(summary) if is_json else plain_text.table(summary))
+    output_flags.show(_FORMAT, summary, plain_text.table(summary))
 
 
 if __name__ == '__main__':

@@ -43,7 +43,6 @@ _DOTS_PER_INCH = 120
 
 def main() -> None:
     """Draws the figures; exits with 1 if a number that can be compared does not match."""
-    output_format = _FORMAT.read().format
     selected = _selected()
     said = checks.load()
     published = {row.id: row for row in rows.load()}
@@ -54,13 +53,9 @@ def main() -> None:
         for recipe in bar:
             bar.set_postfix_str(recipe.name)
             results.append(_drawn(recipe, said, published, directory))
-    (directory / 'checks.json').write_text(
-        json.dumps([result.to_dict() for result in results], indent=1) + '\n'
-    )
-    if output_format == 'json':
-        print(json.dumps([result.to_dict() for result in results]))
-    else:
-        print(checks.text(results))
+    values = [result.to_dict() for result in results]
+    (directory / 'checks.json').write_text(json.dumps(values, indent=1) + '\n')
+    output_flags.show(_FORMAT, values, checks.text(results))
     if any(result.match is False for result in results):
         sys.exit(_DIFFERS)
 

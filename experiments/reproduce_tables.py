@@ -10,7 +10,6 @@ The exit status is 1 if a row that can be reproduced does not match. Rows that c
 are listed with the reason.
 """
 
-import json
 import sys
 
 from dpfl import _progress
@@ -29,17 +28,13 @@ _DIFFERS = 1
 
 def main() -> None:
     """Prints the rows; exits with 1 if a row that can be reproduced does not match."""
-    output_format = _FORMAT.read().format
     results = []
     # Rows that optimise a mechanism are slow.
     with _progress.bar(_selected(), unit='row', delay=1.0) as bar:
         for row in bar:
             bar.set_postfix_str(row.id)
             results.append(calculations.compute(row))
-    if output_format == 'json':
-        print(json.dumps([result.to_dict() for result in results]))
-    else:
-        print(rows.text(results))
+    output_flags.show(_FORMAT, [result.to_dict() for result in results], rows.text(results))
     if any(result.match is False for result in results):
         sys.exit(_DIFFERS)
 

@@ -9,7 +9,6 @@ Example: the Brazilian model of [Xu23], table 1 (MinS 909, MaxP 3),
 min_separation less one. The command that reports the guarantee of a run with the log is printed.
 """
 
-import json
 import pathlib
 from typing import Any
 
@@ -60,22 +59,19 @@ def main() -> None:
             done.log.save(output)
         except OSError as error:
             raise command_line.UsageError(f'--output={output}: {error.strerror}') from None
-    if _FORMAT.read().format == 'json':
-        print(json.dumps(values))
-        return
     shown = {name: value for name, value in values.items() if name != 'separations'}
     counts = values['participations'].items()
     shown['participations'] = ', '.join(f'{count}: {clients}' for count, clients in counts)
-    print(plain_text.table(shown))
+    text = plain_text.table(shown)
     if output is not None:
         limits = ('rounds', 'clients_per_round', 'min_separation', 'max_participations')
         given = [f'--{name}={values[name]}' for name in limits]
         given += [f'--participation_log={output}', '--mechanism=tree', '--noise_multiplier=7']
-        print(
-            'The guarantee of a run with this log, for a mechanism of your choice:',
-            program.command('report_privacy', *given),
-            sep='\n',
+        text += (
+            '\nThe guarantee of a run with this log, for a mechanism of your choice:\n'
+            f'{program.command("report_privacy", *given)}'
         )
+    output_flags.show(_FORMAT, values, text)
 
 
 def statistics(devices: Population, done: PopulationRun) -> dict[str, Any]:

@@ -14,7 +14,6 @@ NOT private: a proposal depends on the clients' text, and the guarantee of a run
 --chosen_without_noise among the flags makes the report of the run say so.
 """
 
-import json
 import pathlib
 import sys
 from typing import Any
@@ -56,19 +55,15 @@ def main() -> None:
         pathlib.Path(output).write_text(''.join(f'{flag}\n' for flag in flags))
         flags = [f'--flagfile={output}']
     command = program.command('train', *flags, f'--output_dir={_RUN}')
-    if _FORMAT.read().format == 'json':
-        print(json.dumps(_values(found, command)))
-        return
-    print(plain_text.table(found.data), end='\n\n')
+    lines = [plain_text.table(found.data), '']
     for is_from_data, title in _TITLES.items():
         chosen = [each for each in found.proposals if each.is_from_data == is_from_data]
         names = [f'--{each.name}={each.value}' for each in chosen]
         width = max(map(len, names))
-        print(title)
-        for name, each in zip(names, chosen, strict=True):
-            print(f'{name:<{width}}  {each.reason}')
-        print()
-    print(f'{found.feasibility}\n\n{NOT_PRIVATE}\n\n{command}')
+        reasons = zip(names, chosen, strict=True)
+        lines += [title, *(f'{name:<{width}}  {each.reason}' for name, each in reasons), '']
+    lines.append(f'{found.feasibility}\n\n{NOT_PRIVATE}\n\n{command}')
+    output_flags.show(_FORMAT, _values(found, command), '\n'.join(lines))
 
 
 def flags_of(config: TrainConfig) -> list[str]:

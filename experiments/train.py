@@ -14,6 +14,7 @@ from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import train_command
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import TrainConfig, dry_run, mechanism, train
 from dpfl.tasks import config as tasks
 
@@ -38,8 +39,8 @@ def main() -> None:
     if _DRY_RUN.read().dry_run:
         output_flags.refuse_earlier_run(where)
         with command_line.refusing_bad_values():
-            cost = dry_run(config)
-        train_command.print_cost(cost, _FORMAT.read().format)
+            cost = dry_run(config).to_dict()
+        output_flags.show(_FORMAT, cost, plain_text.table(cost))
         return
     with (
         command_line.refusing_bad_values(directory='output_dir'),

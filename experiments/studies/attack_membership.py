@@ -20,7 +20,6 @@ training clients, whether they took part or not.
 
 import dataclasses
 import functools
-import json
 import math
 import sys
 from collections.abc import Iterable
@@ -86,10 +85,7 @@ def main() -> None:
     directory = command_line.required(_RUN.read(), 'run_dir')
     with command_line.refusing_bad_values():
         result = attack(finished_run.open_run(directory), config)
-    if _FORMAT.read().format == 'json':
-        print(json.dumps(result.to_dict(), allow_nan=False))
-    else:
-        print(_text(result.to_dict()))
+    output_flags.show(_FORMAT, result.to_dict(), _text(result.to_dict()), allow_nan=False)
     if any(test.exceeds for outcome in result.outcomes.values() for test in outcome.tests):
         print(f'error: {directory}: an attack exceeds the guarantee', file=sys.stderr)
         sys.exit(_EXCEEDS)

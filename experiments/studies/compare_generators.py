@@ -94,11 +94,11 @@ def main() -> None:
     with command_line.refusing_bad_values():
         sides = generators.open_side('a', config.a), generators.open_side('b', config.b)
         comparison = compare(sides, config)
-    values = json.dumps(comparison.to_dict(), allow_nan=False)
     path = directory / 'comparison.html'
     files.write(path, comparison.render())
-    files.write(directory / 'comparison.json', values)
-    print(values if _FORMAT.read().format == 'json' else f'{comparison.verdict}\n\n{path}')
+    values, text = comparison.to_dict(), f'{comparison.verdict}\n\n{path}'
+    files.write(directory / 'comparison.json', json.dumps(values, allow_nan=False))
+    output_flags.show(_FORMAT, values, text, allow_nan=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,6 @@ simulations and public text only.
 
 import collections
 import functools
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +80,8 @@ def main() -> None:
     with command_line.refusing_bad_values():
         task = opened.load()
     rows = _rows(task, {path: _load(path, words) for path in paths}, words, heads)
-    if _FORMAT.read().format == 'json':
-        print(json.dumps({'heads': heads, 'top': TOP, 'models': rows}))
-    else:
-        print('\n\n'.join(_table(i, head, rows) for i, head in enumerate(heads)))
+    text = '\n\n'.join(_table(i, head, rows) for i, head in enumerate(heads))
+    output_flags.show(_FORMAT, {'heads': heads, 'top': TOP, 'models': rows}, text)
 
 
 def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:

@@ -13,7 +13,6 @@ NOT private: the shares are exact.
 
 import collections
 import dataclasses
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -86,11 +85,9 @@ def main() -> None:
         rows = measure(counts, config, seed)
     if plot is not None:
         draw(_panels(rows, config.heads), 2).savefig(plot, dpi=100)
-    if _FORMAT.read().format == 'json':
-        print(json.dumps({'rows': rows, 'not_covered': NOT_PRIVATE}))
-        return
     shown = [{**row, 'epsilon': row['epsilon'] or 'without noise'} for row in rows]
-    print(plain_text.columns(shown), NOT_PRIVATE, sep='\n\n')
+    text = f'{plain_text.columns(shown)}\n\n{NOT_PRIVATE}'
+    output_flags.show(_FORMAT, {'rows': rows, 'not_covered': NOT_PRIVATE}, text)
 
 
 def _clients(task: TextTaskConfig, config: RecallConfig, seed: int) -> Iterable[Mapping[str, int]]:

@@ -112,7 +112,6 @@ def main() -> None:
     config = _CONFIG.read()
     directory_of_run = command_line.required(config, 'run_dir')
     directory = pathlib.Path(command_line.required(_OUTPUT.read(), 'output_dir'))
-    is_json = _FORMAT.read().format == 'json'
     with command_line.refusing_bad_values():
         generator = finished_run.open_run(directory_of_run)
         if generator.kind != finished_run.IMAGES:
@@ -120,15 +119,11 @@ def main() -> None:
         if config.labels is None:
             page = draw(generator, config, directory)
             if config.rater is None:
-                print(json.dumps({'page': str(page)}) if is_json else page)
+                output_flags.show(_FORMAT, {'page': str(page)}, str(page))
                 return
         values, given = measure(generator, config, directory)
     files.write(directory / labels.LABELS, labels.as_csv(given))
     files.write(directory / 'labelled.json', json.dumps(values))
-    if is_json:
-        print(json.dumps(values))
-        return
-    print(f'{values["labelled"]} of {values["images"]} images have a label')
     rows = [
         {
             'trained on': model['learned_from'],
@@ -139,7 +134,8 @@ def main() -> None:
         for model in values['models']
         for low, high in [model['accuracy_interval']]
     ]
-    print(plain_text.columns(rows))
+    text = f'{values["labelled"]} of {values["images"]} images have a label\n'
+    output_flags.show(_FORMAT, values, text + plain_text.columns(rows))
 
 
 def draw(generator: FinishedRun, config: LabelConfig, directory: pathlib.Path) -> pathlib.Path:

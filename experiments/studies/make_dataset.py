@@ -21,7 +21,6 @@ import email.message
 import email.utils
 import importlib.util
 import itertools
-import json
 import mailbox
 import os
 import pathlib
@@ -258,14 +257,11 @@ def main() -> None:
             client_column=text.client_column,
             text_column=text.text_column,
         )
-    if _FORMAT.read().format == 'json':
-        print(json.dumps({'output': output, **made}))
-        return
     values = {'clients': made['clients'], 'sources': ', '.join(made['sources'])}
     for group in ('history', 'kept'):
         values |= made[group]
     values |= {f'removed {name}': count for name, count in made['removed'].items()}
-    print(plain_text.table(values))
+    output_flags.show(_FORMAT, {'output': output, **made}, plain_text.table(values))
 
 
 def make(

@@ -60,11 +60,9 @@ def main() -> None:
         output_flags.write_rows(data, table)
     if plot is not None:
         draw(table).savefig(plot, dpi=90)
-    if _FORMAT.read().format == 'json':
-        runs = [to_dict(*each) for each in zip(opened, measured, strict=True)]
-        print(json.dumps({'rows': table, 'runs': runs}, allow_nan=False))
-    else:
-        print(plain_text.columns(table))
+    runs = [to_dict(*each) for each in zip(opened, measured, strict=True)]
+    values = {'rows': table, 'runs': runs}
+    output_flags.show(_FORMAT, values, plain_text.columns(table), allow_nan=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,6 @@ guarantee needs: who took part has to stay secret.
 """
 
 import dataclasses
-import json
 import pathlib
 import time
 from typing import Any
@@ -109,14 +108,11 @@ def main() -> None:
         )
         found = find(search, target, output)
     command = program.command('train', '--output_dir=runs/planned', *found.pop('train'))
-    if _FORMAT.read().format == 'json':
-        print(json.dumps({**found, 'command': command}))
-        return
-    print(plain_text.columns(found['designs']))
-    print(
-        f'\nA run with the design {found["chosen"]}; add the task, the model and the learning '
-        f'rates:\n{command}'
+    text = (
+        f'{plain_text.columns(found["designs"])}\n\nA run with the design {found["chosen"]}; add '
+        f'the task, the model and the learning rates:\n{command}'
     )
+    output_flags.show(_FORMAT, {**found, 'command': command}, text)
 
 
 def find(

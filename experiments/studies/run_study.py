@@ -280,8 +280,7 @@ def main() -> None:
             text = page.text(found, _command())
         for file, content in page.files(found, text).items():
             files.write(directory / file, content)
-    values = f'{text}\nPage: {directory / page.HTML}\n'
-    print(json.dumps(found.values()) if _FORMAT.read().format == 'json' else values, end='')
+    output_flags.show(_FORMAT, found.values(), f'{text}\nPage: {directory / page.HTML}')
 
 
 def _command() -> str:

@@ -16,6 +16,7 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting.records import archive
 from dpfl.accounting.selection import Selection
 from dpfl.cli.command import command_line, flagfiles, program
+from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.runtime import signals
 from dpfl.simulation import checkpoint
@@ -128,6 +129,18 @@ class LossConfig(Settings):
         'Loss to plot: largest or root mean square noise of the prefix sums.',
         choices=('max', 'rms'),
     )
+
+
+def show(form: SettingsFlags[FormatConfig], values: Any, text: str, **how: Any) -> None:
+    """Prints a result in the format that the flags ask for.
+
+    Args:
+      form: the flag of the format.
+      values: what is printed as JSON.
+      text: what is printed as text.
+      **how: arguments of `json.dumps`.
+    """
+    print(json.dumps(values, **how) if form.read().format == 'json' else text)
 
 
 def write_rows(path: str | None, rows: Sequence[Mapping[str, Any]]) -> None:

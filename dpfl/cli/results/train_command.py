@@ -11,9 +11,8 @@ from dpfl.cli.results import verified_run
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 from dpfl.planning import feasibility
-from dpfl.reporting import plain_text
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import Cost, TrainResult
+from dpfl.simulation.training import TrainResult
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
@@ -95,12 +94,6 @@ def _next(result: TrainResult, has_learnt: bool) -> str:
     copy = f'{path}_public'
     arguments = ('--public', f'--run_dir={path}', f'--output_dir={copy}')
     return f'a copy to publish: {program.command("export_run", *arguments)}'
-
-
-def print_cost(cost: Cost, form: str) -> None:
-    """Prints what a run would be, as 'text' or 'json'."""
-    values = cost.to_dict()
-    print(json.dumps(values) if form == 'json' else plain_text.table(values))
 
 
 @dataclasses.dataclass(frozen=True)
