@@ -27,11 +27,13 @@ mechanism that cannot have more rounds than it was made for, such as BandMF, end
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from dpfl import Participation, accounting, mechanisms
+from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -42,28 +44,40 @@ from dpfl.simulation.training.mechanism import NamedMechanism
 from dpfl.simulation.training.privacy_config import NoiseConfig
 from dpfl.simulation.training.round_config import ParticipationConfig, participation
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComparisonConfig(Settings):
+    """The mechanisms, and the quantity that varies."""
+
+    mechanisms: tuple[str, ...] = setting((), 'Mechanisms to compare, comma-separated; see above.')
+    vary: str = setting(
+        'rounds',
+        'Quantity to vary.',
+        choices=('rounds', 'min_separation', 'max_participations'),
+    )
+    values: tuple[int, ...] = setting(
+        (),
+        'Values of the quantity of --vary, comma-separated; by default the value of its own flag.',
+    )
+    relative_to: str | None = setting(
+        None, 'Plot losses divided by those of this mechanism, one of --mechanisms.'
+    )
+
+    def check(self) -> None:
+        """Losses are relative to a mechanism that is compared."""
+        if self.relative_to and self.relative_to not in self.mechanisms:
+            allowed = f'must be one of {", ".join(self.mechanisms)}'
+            raise ArgumentError('relative_to', self.relative_to, allowed)
+
+
 _SCHEMA = SettingsFlags(ParticipationConfig)
-_MECHANISMS = flags.DEFINE_list(
-    'mechanisms', None, 'Mechanisms to compare, comma-separated; see above.'
-)
-_SWEEP = SettingsFlags(
-    output_flags.SweepConfig,
-    defaults={'vary': 'rounds'},
-    choices={'vary': ('rounds', 'min_separation', 'max_participations')},
-    help={
-        'values': 'Values of the quantity of --vary, comma-separated; by default the value of its '
-        'own flag.'
-    },
-)
+_COMPARISON = SettingsFlags(ComparisonConfig)
 _LOSS = SettingsFlags(
     output_flags.LossConfig,
     help={
         'loss': 'Loss to optimise for and to plot: largest or root mean square noise of the prefix '
         'sums.'
     },
-)
-_RELATIVE_TO = flags.DEFINE_string(
-    'relative_to', None, 'Plot losses divided by those of this mechanism, one of --mechanisms.'
 )
 _NOISE = SettingsFlags(
     NoiseConfig,
@@ -81,12 +95,8 @@ def main() -> None:
     """Prints the table and draws the plot."""
     path = _PLOT.read().plot
     command_line.check_writable(None, path, _DATA.read().data)
-    if not (names := _MECHANISMS.value):
-        raise command_line.UsageError('--mechanisms: must be given')
-    if _RELATIVE_TO.value and _RELATIVE_TO.value not in names:
-        raise command_line.UsageError(
-            f'--relative_to={_RELATIVE_TO.value}: must be one of {", ".join(names)}'
-        )
+    compared = _COMPARISON.read()
+    names = command_line.required(compared, 'mechanisms')
     with command_line.refusing_bad_values():
         base = participation(_SCHEMA.read())
         noise_multiplier = _NOISE.read().noise_multiplier
@@ -94,9 +104,8 @@ def main() -> None:
         for name, needed, value in needs:
             if flags.FLAGS[name].present and value is None:
                 raise ArgumentError(name, flags.FLAGS[name].value, f'needs {needed}')
-    vary = str(_SWEEP.read().vary)
-    values = _values(base, vary)
-    with command_line.refusing_bad_values():
+        vary = compared.vary
+        values = compared.values or (getattr(base, vary) or base.count,)
         made = [NamedMechanism.parse(name, 'mechanisms') for name in names]
         rows = [row for each in made for row in _rows(each, vary, values, base)]
         output_flags.write_rows(_DATA.read().data, rows)
@@ -104,7 +113,7 @@ def main() -> None:
         loss = f'{_LOSS.read().loss}_loss'
         from dpfl.reporting import plots  # matplotlib takes a second to import.
 
-        figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value, _title(base, vary))
+        figure = plots.losses(rows, vary, loss, compared.relative_to, _title(base, vary))
         command_line.save_plot(figure, path)
     output_flags.show(_FORMAT, rows, plain_text.columns(rows))
 
@@ -123,20 +132,8 @@ def _title(base: Participation, vary: str) -> str:
     return ', '.join(text for name, text in parts.items() if name != vary)
 
 
-def _values(base: Participation, vary: str) -> list[int]:
-    given = _SWEEP.read().values
-    if not given:
-        return [getattr(base, vary) or base.count]
-    try:
-        return [int(value) for value in given]
-    except ValueError:
-        raise command_line.UsageError(
-            f'--values={",".join(given)}: must be comma-separated integers'
-        ) from None
-
-
 def _rows(
-    named: NamedMechanism, vary: str, values: list[int], base: Participation
+    named: NamedMechanism, vary: str, values: Sequence[int], base: Participation
 ) -> list[dict[str, Any]]:
     """The rows of a mechanism: one for each value at which it exists."""
     compared = None if named.kind in _PUBLISHED_LOSS else _LOSS.read().loss

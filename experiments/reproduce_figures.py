@@ -80,7 +80,7 @@ def _made_directory() -> pathlib.Path:
 
 def _drawn(
     recipe: Recipe,
-    said: dict[str, checks.Statement],
+    said: dict[str, rows.Row],
     published: dict[str, rows.Row],
     directory: pathlib.Path,
 ) -> checks.Result:

@@ -27,6 +27,7 @@ from typing import Any
 from absl import flags
 
 from dpfl import _progress, _setting_texts, _storage, errors
+from dpfl._settings import Settings, setting
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
@@ -35,16 +36,24 @@ from dpfl.runtime import signals
 from dpfl.simulation.training import TrainConfig
 from experiments.studies.shared import files, grid, page, planting, results
 
-_STUDY = flags.DEFINE_string('study', None, 'Name of a study, or a JSON file.')
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunStudyConfig(Settings):
+    """The study, its seeds, and how it is run."""
+
+    study: str | None = setting(None, 'Name of a study, or a JSON file.')
+    seeds: tuple[int, ...] | None = setting(
+        None, 'Seeds of the runs, comma-separated; by default those of the study.'
+    )
+    jobs: int = setting(os.cpu_count() or 1, 'Number of parallel runs.', minimum=1)
+
+
+_CONFIG = SettingsFlags(RunStudyConfig)
 _DIRECTORY = SettingsFlags(
     output_flags.RunDirectoryConfig,
     only=('output_dir',),
     help={'output_dir': 'Directory of the study.'},
 )
-_SEEDS = flags.DEFINE_list(
-    'seeds', None, 'Seeds of the runs, comma-separated; by default those of the study.'
-)
-_JOBS = flags.DEFINE_integer('jobs', os.cpu_count(), 'Number of parallel runs.', lower_bound=1)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 _TRAIN = 'train'
 _PR_SET_PDEATHSIG = 1
@@ -176,9 +185,9 @@ def _filled(value: str, directory: pathlib.Path, seed: int | None) -> str:
     return text.replace('{seed}', str(seed))
 
 
-def _run(jobs: Iterable[Job], directory: pathlib.Path) -> None:
+def _run(jobs: Iterable[Job], parallel: int, directory: pathlib.Path) -> None:
     missing: dict[str, tuple] = {job.name: (job,) for job in jobs if not job.is_done()}
-    in_processes(Job.run, missing, _JOBS.value or 1, directory / 'jobs')
+    in_processes(Job.run, missing, parallel, directory / 'jobs')
 
 
 def in_processes(
@@ -258,19 +267,19 @@ def _logged(name: str, log: pathlib.Path, call: Callable[..., Any], arguments: t
 
 def main() -> None:
     """Runs what is missing; writes table, figure and page; prints the table."""
-    name = _STUDY.value
-    if not name:
-        raise command_line.UsageError('--study: must be given')
+    config = _CONFIG.read()
+    name = command_line.required(config, 'study')
     directory = pathlib.Path(command_line.required(_DIRECTORY.read(), 'output_dir'))
     with command_line.refusing_bad_values():
         study = grid.load(name)
-        seeds = _seeds(study)
+        seeds = study.seeds if config.seeds is None else config.seeds
+        grid.check_seeds(seeds)
     with _storage.naming(directory):
         directory.mkdir(parents=True, exist_ok=True)
     with _storage.locked(directory):
         made = runs(study, directory, seeds)
-        _run(preparations(study, directory, seeds), directory)
-        _run(made.values(), directory)
+        _run(preparations(study, directory, seeds), config.jobs, directory)
+        _run(made.values(), config.jobs, directory)
         with command_line.refusing_bad_values():
             measured = {
                 point.name: [results.read(study, made[point.name, seed].folder) for seed in seeds]
@@ -290,19 +299,6 @@ def _command() -> str:
         if flags.FLAGS[name].value is not None
     ]
     return program.command('studies.run_study', *given)
-
-
-def _seeds(study: grid.Study) -> Sequence[int]:
-    if _SEEDS.value is None:
-        return study.seeds
-    try:
-        seeds = [int(seed) for seed in _SEEDS.value]
-    except ValueError:
-        raise command_line.UsageError(
-            f'--seeds={",".join(_SEEDS.value)}: must be comma-separated integers'
-        ) from None
-    grid.check_seeds(seeds)
-    return seeds
 
 
 if __name__ == '__main__':

@@ -104,16 +104,6 @@ class SeedConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepConfig(Settings):
-    """A quantity to vary, and its values."""
-
-    vary: str | None = setting(None, 'Quantity to vary.')
-    values: tuple[str, ...] | None = setting(
-        None, 'Values of the quantity, comma-separated.', needs='vary'
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionConfig(Settings):
     """Which of many results are made."""
 

@@ -1,95 +1,22 @@
 """All figures by name, and their numbers beside the statements of their documents."""
 
 import dataclasses
-import json
-import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfl.published.figures import production, sampled_training, separations
 from dpfl.published.figures.drawn import Drawn, Recipe
-from dpfl.published.tables import calculations, rows
+from dpfl.published.tables import rows
 from dpfl.reporting import plain_text
 
-# Relative difference up to which numbers are about the same; the documents only say so in words.
-_ABOUT = 0.02
-# How a computed number has to compare with the one in the document.
-COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    'above': lambda computed, published: computed > published,
-    'below': lambda computed, published: computed < published,
-    'at least': lambda computed, published: computed >= published,
-    'at most': lambda computed, published: computed <= published,
-    'about': lambda computed, published: math.isclose(computed, published, rel_tol=_ABOUT),
-    'equal': lambda computed, published: math.isclose(computed, published, rel_tol=1e-12),
-}
 # The data file of the statements.
 PUBLISHED = pathlib.Path(__file__).with_name('statements.json')
 
 
-@dataclasses.dataclass(frozen=True)
-class Statement:
-    """A statement of a document about a figure, in numbers.
-
-    Attributes:
-      id: Unique name: the figure, a slash, and a word.
-      place: Where the document says so.
-      says: The statement in other words.
-      published: Name -> number of the document. For words such as `better` it is a ratio of 1.
-      comparison: Name -> one of `COMPARISONS`: how a number computed for the name must compare.
-      reproducible: Whether it can be compared: whether the document has the inputs of the numbers.
-      note: A remark for readers. If the statement is not reproducible, the reason.
-    """
-
-    id: str
-    place: str
-    says: str
-    published: dict[str, float]
-    comparison: dict[str, str]
-    reproducible: bool
-    note: str
-
-    @property
-    def figure(self) -> str:
-        """Name of the figure."""
-        return self.id.rpartition('/')[0]
-
-    def holds(self, computed: Mapping[str, float]) -> bool | None:
-        """Whether all computed numbers compare as stated; None if it cannot be compared."""
-        agree = [
-            math.isfinite(computed[name]) and COMPARISONS[self.comparison[name]](computed[name], x)
-            for name, x in self.published.items()
-        ]
-        return all(agree) if self.reproducible else None
-
-
-def load() -> dict[str, Statement]:
-    """The statements of all documents, by id."""
-    entries = json.loads(PUBLISHED.read_text(encoding='utf-8'))
-    return {entry['id']: Statement(**entry) for entry in entries}
-
-
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """Something that a document says, the numbers that were computed, and whether they agree.
-
-    Attributes:
-      id: Id of the statement, or of the row of the published tables.
-      place: Where the document says so.
-      says: The statement.
-      published: Name -> number in the document.
-      computed: Name -> number, not rounded; may have more names than `published`.
-      match: Whether they agree; None if they cannot be compared, for the reason in `note`.
-      note: A remark for readers.
-    """
-
-    id: str
-    place: str
-    says: str
-    published: Mapping[str, float]
-    computed: Mapping[str, float]
-    match: bool | None
-    note: str
+def load() -> dict[str, rows.Row]:
+    """The statements of all documents about figures, by id."""
+    return {row.id: row for row in rows.load(PUBLISHED)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +36,7 @@ class Result:
     png: str
     data: str
     seconds: float
-    checks: list[Check]
+    checks: list[rows.Result]
 
     @property
     def match(self) -> bool | None:
@@ -119,12 +46,24 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON values that `--format=json` prints."""
-        return {**dataclasses.asdict(self), 'match': self.match}
+        checks = [
+            {
+                'id': check.row.id,
+                'place': check.row.place,
+                'says': check.row.says,
+                'published': check.published,
+                'computed': check.computed,
+                'match': check.match,
+                'note': check.row.note,
+            }
+            for check in self.checks
+        ]
+        return {**vars(self), 'checks': checks, 'match': self.match}
 
 
 def of_figure(
-    name: str, drawn: Drawn, statements: Mapping[str, Statement], published: Mapping[str, rows.Row]
-) -> list[Check]:
+    name: str, drawn: Drawn, statements: Mapping[str, rows.Row], published: Mapping[str, rows.Row]
+) -> list[rows.Result]:
     """The checks of a figure, in the order of its numbers.
 
     Args:
@@ -143,36 +82,12 @@ def of_figure(
     ]
     if missing:
         raise ValueError(f'statement {missing[0]}: is not of a figure that is drawn')
-    return [
-        _of_statement(statements[id], computed)
-        if id in statements
-        else _of_row(id, computed, published)
-        for id, computed in drawn.measured.items()
-    ]
-
-
-def _of_statement(statement: Statement, computed: Mapping[str, float]) -> Check:
-    return Check(
-        statement.id,
-        statement.place,
-        statement.says,
-        statement.published,
-        computed,
-        statement.holds(computed),
-        statement.note,
-    )
-
-
-def _of_row(id: str, computed: Mapping[str, float], published: Mapping[str, rows.Row]) -> Check:
-    row = published[id]
-    assert isinstance(row.published, dict)
-    match = None
-    if row.reproducible:
-        match = calculations.matches(row, dict(computed), row.published)
-    return Check(id, row.table, 'printed value', row.published, computed, match, row.note)
-
-
-_MATCH = {True: 'yes', False: 'NO', None: 'cannot'}
+    known, results = {**published, **statements}, []
+    for id, computed in drawn.measured.items():
+        row = known[id]
+        assert isinstance(row.published, dict)  # No figure is of parameters.
+        results.append(rows.Result(row, row.published, dict(computed), row.holds(computed)))
+    return results
 
 
 def text(results: Sequence[Result]) -> str:
@@ -182,7 +97,7 @@ def text(results: Sequence[Result]) -> str:
         lines += [f'{result.figure}: {result.title} ({result.png}, {result.data})']
         lines += [plain_text.columns([_cells(check) for check in result.checks])]
         lines += [
-            f'{check.id}: {check.says} {check.note}'
+            f'{check.row.id}: {check.row.says} {check.row.note}'
             for check in result.checks
             if check.match is not True
         ]
@@ -200,12 +115,12 @@ def summary(results: Sequence[Result]) -> str:
     )
 
 
-def _cells(check: Check) -> dict[str, str]:
+def _cells(check: rows.Result) -> dict[str, str]:
     return {
-        'id': check.id,
+        'id': check.row.id,
         'published': _numbers(check.published),
         'computed': _numbers(check.computed),
-        'match': _MATCH[check.match],
+        'match': rows.MATCH[check.match],
     }
 
 

@@ -223,7 +223,7 @@ def tree_figure4() -> Drawn:
     }
     models = drawn.selected('000-T1', '000-text-MinS-bounds')
     measured |= drawn.measured(models)
-    trained = [row for row in models if row.table.startswith('Table 1')]
+    trained = [row for row in models if row.place.startswith('Table 1')]
     lines.append(
         Line(
             'models of table 1 as printed, each with its own rounds',

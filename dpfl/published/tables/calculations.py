@@ -241,19 +241,11 @@ def compute(row: rows.Row) -> rows.Result:
     """Recomputes a row. The published numbers are only used for the comparison."""
     computed = _CALCULATIONS[row.mechanism](row)
     published: Any = parameters(row) if row.mechanism == 'blt_parameters' else row.published
-    match = matches(row, computed, published) if row.reproducible else None
-    return rows.Result(row, published, computed, match)
-
-
-def matches(row: rows.Row, computed: dict, published: dict) -> bool:
-    """Whether computed numbers agree with published ones in the digits that are printed."""
-    if row.mechanism == 'blt_parameters':
-        return all(
-            len(computed[name]) == len(wanted)
-            and np.allclose(computed[name], wanted, rtol=0, atol=_PARAMETER_TOLERANCE)
-            for name, wanted in published.items()
-        )
-    return all(
-        rows.agrees(computed[name], wanted, row.decimals[name], row.convention(name))
+    if row.mechanism != 'blt_parameters':
+        return rows.Result(row, published, computed, row.holds(computed))
+    match = all(
+        len(computed[name]) == len(wanted)
+        and np.allclose(computed[name], wanted, rtol=0, atol=_PARAMETER_TOLERANCE)
         for name, wanted in published.items()
     )
+    return rows.Result(row, published, computed, match)

@@ -1,10 +1,10 @@
-"""Rows of the data file with the published numbers."""
+"""Rows of published numbers, of tables and of statements about figures, and how they compare."""
 
 import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpfl.reporting import plain_text
@@ -25,41 +25,65 @@ class Row:
     """Published numbers that belong together, and the inputs they follow from.
 
     Attributes:
-      id: Unique name that begins with the source.
-      source: The document, a key of `SOURCES`.
-      table: Place in the document.
-      mechanism: Calculation that recomputes the row, see `calculations.compute`.
+      id: Unique name that begins with the document, a key of `SOURCES`. That of a statement about a
+        figure is the figure, a slash, and a word.
+      place: Place in the document.
+      published: Name -> number as it is printed; or words, for parameters that are shipped in
+        dpfl/strategies. For words of a statement such as `better` it is a ratio of 1.
+      comparison: How a computed number must compare: one of `_WAYS` or `_COMPARISONS` for all
+        numbers, or by name.
+      reproducible: Whether the documents have the inputs of the numbers.
+      note: A remark for readers. If the row is not reproducible, the reason.
+      says: A statement in other words.
+      mechanism: Calculation that recomputes a row of a table, see `calculations.compute`.
       inputs: Inputs of the calculation, as the document gives them. `MinS` counts the rounds
         strictly between two participations.
-      published: Name -> number as it is printed; or words, for parameters that are shipped in
-        dpfl/strategies.
       decimals: Name -> number of digits that are printed after the point.
       method: Name -> how it is computed. The method of `eps` begins with an accountant and ends
         with the rho that the accountant is given.
-      rounding: One of `_CONVENTIONS` for all numbers, or name -> convention.
-      reproducible: Whether the documents have the inputs of the numbers.
-      note: A remark for readers. If the row is not reproducible, the reason.
       assumed: Inputs that no document gives, in words.
     """
 
     id: str
-    source: str
-    table: str
-    mechanism: str
-    inputs: dict
+    place: str
     published: dict[str, float] | str
-    decimals: dict[str, int]
-    method: dict[str, str]
-    rounding: str | dict[str, str]
+    comparison: str | dict[str, str]
     reproducible: bool
     note: str
+    says: str = 'printed value'
+    mechanism: str = ''
+    inputs: dict = dataclasses.field(default_factory=dict)
+    decimals: dict[str, int] = dataclasses.field(default_factory=dict)
+    method: dict[str, str] = dataclasses.field(default_factory=dict)
     assumed: str = ''
 
-    def convention(self, name: str) -> str:
-        """How the number with this name is rounded in print."""
-        if isinstance(self.rounding, str):
-            return self.rounding
-        return self.rounding[name]
+    @property
+    def source(self) -> str:
+        """The document, a key of `SOURCES`."""
+        return self.id[:3]
+
+    @property
+    def figure(self) -> str:
+        """Name of the figure that a statement is about."""
+        return self.id.rpartition('/')[0]
+
+    def holds(self, computed: Mapping[str, float]) -> bool | None:
+        """Whether all computed numbers compare as stated; None if they cannot be compared.
+
+        Args:
+          computed: Name -> number, not rounded; may have more names than `published`.
+        """
+        assert isinstance(self.published, dict)  # Words are compared by `calculations`.
+        agree = [
+            agrees(
+                computed[name],
+                wanted,
+                self.decimals.get(name, 0),
+                self.comparison if isinstance(self.comparison, str) else self.comparison[name],
+            )
+            for name, wanted in self.published.items()
+        ]
+        return all(agree) if self.reproducible else None
 
     @property
     def method_text(self) -> str:
@@ -69,7 +93,7 @@ class Row:
     @property
     def may_be_better(self) -> bool:
         """Whether a number may be better than it is printed."""
-        return 'at most' in (self.rounding if isinstance(self.rounding, dict) else {}).values()
+        return isinstance(self.comparison, dict) and 'at most' in self.comparison.values()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +128,9 @@ class Result:
 PUBLISHED = pathlib.Path(__file__).with_name('published.json')
 
 
-def load() -> list[Row]:
-    """The rows of all documents."""
-    return [Row(**entry) for entry in json.loads(PUBLISHED.read_text(encoding='utf-8'))]
+def load(path: pathlib.Path | None = None) -> list[Row]:
+    """The rows of a data file; by default those of the tables of all documents."""
+    return [Row(**entry) for entry in json.loads((path or PUBLISHED).read_text(encoding='utf-8'))]
 
 
 def _plain(value: Any) -> Any:
@@ -121,12 +145,20 @@ _WAYS: dict[str, Callable[[float], float]] = {
     'up': lambda units: math.ceil(units - 1e-9),
     'down': lambda units: math.floor(units + 1e-9),
 }
-# 'at most': the computed number may be smaller, by up to `_BETTER`, since the published one is the
-# worse of two optima.
-# 'not compared': the number is shown beside the one that is compared, or was an input.
-_CONVENTIONS = (*_WAYS, 'at most', 'not compared')
 # The largest gain of an optimum over a published one is 0.52 %.
 _BETTER = 0.01
+# Relative difference up to which numbers are about the same; the documents only say so in words.
+_ABOUT = 0.02
+# How a computed number compares with a published one that is not rounded.
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    # The number may be smaller, by up to `_BETTER`: the published one is the worse of two optima.
+    'at most': lambda value, published: published * (1 - _BETTER) <= value <= published,
+    'above': lambda value, published: value > published,
+    'below': lambda value, published: value < published,
+    'at least': lambda value, published: value >= published,
+    'about': lambda value, published: math.isclose(value, published, rel_tol=_ABOUT),
+    'equal': lambda value, published: math.isclose(value, published, rel_tol=1e-12),
+}
 
 
 def printed(value: float, decimals: int, convention: str) -> float:
@@ -147,18 +179,19 @@ def agrees(value: float, published: float, decimals: int, convention: str) -> bo
       value: The computed number. A value that is not finite never agrees.
       published: The number as it is printed.
       decimals: Digits after the point, as in `printed`.
-      convention: One of `_CONVENTIONS`.
+      convention: One of `_WAYS` or `_COMPARISONS`; or 'not compared', if it is shown beside the
+        number that is compared, or was an input.
     """
     if convention == 'not compared':
         return True
     if not math.isfinite(value):
         return False
-    if convention == 'at most':
-        return published * (1 - _BETTER) <= value <= published
+    if convention in _COMPARISONS:
+        return _COMPARISONS[convention](value, published)
     return math.isclose(printed(value, decimals, convention), published, rel_tol=1e-12)
 
 
-_MATCH = {True: 'yes', False: 'NO', None: 'cannot'}
+MATCH = {True: 'yes', False: 'NO', None: 'cannot'}
 _DIGITS_BEYOND = 2
 _PARAMETER_DECIMALS = 4
 
@@ -170,7 +203,7 @@ def text(results: list[Result]) -> str:
         lines += [f'Rows {source}: {SOURCES[source]}', '']
         for group in groups:
             cells, notes = _cells(group)
-            lines += [group[0].row.table, *_method_lines(group), plain_text.columns(cells)]
+            lines += [group[0].row.place, *_method_lines(group), plain_text.columns(cells)]
             lines += [f'[{number}] {note}' for note, number in notes.items()] + ['']
     return '\n'.join([*lines, summary(results)])
 
@@ -199,7 +232,7 @@ def _sections(results):
     sections: dict[str, dict[tuple, list]] = {}
     for result in results:
         groups = sections.setdefault(result.row.source, {})
-        kind = result.row.table, result.row.method_text, *result.computed
+        kind = result.row.place, result.row.method_text, *result.computed
         groups.setdefault(kind, []).append(result)
     for source in sorted(sections):
         yield source, list(sections[source].values())
@@ -219,7 +252,7 @@ def _cells(group) -> tuple[list[dict[str, str]], dict[str, int]]:
             decimals = result.row.decimals.get(name, _PARAMETER_DECIMALS)
             line[f'{name} published'] = _number(result.published[name], decimals)
             line[f'{name} computed'] = _number(value, decimals + _DIGITS_BEYOND)
-        line['match'] = _MATCH[result.match]
+        line['match'] = MATCH[result.match]
         note = result.row.note
         number = notes.setdefault(note, len(notes) + 1) if note else None
         line['note'] = f'[{number}]' if number else ''
