@@ -74,12 +74,6 @@ class Reader:
         return [collections.OrderedDict(x=x, y=np.ones(_ROWS, np.float32))]
 
 
-def _memory(name: str) -> int:
-    """Bytes of this process by the system's name, such as VmHWM."""
-    lines = pathlib.Path('/proc/self/status').read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
-
-
 def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
     """Figures of rounds on Ray at an address, or in this process."""
     plan = accounting.PrivacyPlan(
@@ -110,7 +104,7 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
         )
         with contextlib.closing(cohorts):
             state = process.initialize()
-            before = _memory('VmRSS')
+            before = family.own_bytes('VmRSS')
             for _ in range(args.rounds):
                 started, used, own_used = (
                     time.monotonic(),
@@ -127,7 +121,7 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
         'CPU s': statistics.median(processor[1:] or processor),
         'driver CPU s': statistics.median(own[1:] or own),
         'before GB': before / 1e9,
-        'driver GB': _memory('VmHWM') / 1e9,
+        'driver GB': family.own_bytes('VmHWM') / 1e9,
     }
 
 

@@ -18,6 +18,7 @@ os.environ |= {'TF_ENABLE_ONEDNN_OPTS': '1', 'TF_ONEDNN_USE_SYSTEM_ALLOCATOR': '
 import numpy as np
 import tensorflow_federated as tff
 
+from benchmarks.peers import family
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.runtime import contexts
 
@@ -43,19 +44,14 @@ def copies(name: str, parameters: int, clients: int) -> float:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # One client at a time.
     with contexts.local_runtime():
         process = aggregators.build_aggregator(plan).create(tff.to_type((np.float32, [parameters])))
-        before = _status('VmRSS')
+        before = family.own_bytes('VmRSS')
         values = [np.ones(parameters, np.float32)] * clients
         state = process.initialize()
         for number in range(8):
             if number == 5:
                 pathlib.Path('/proc/self/clear_refs').write_text('5')  # The peak begins anew.
             state = process.next(state, values).state
-    return (_status('VmHWM') - before) / (4 * parameters)
-
-
-def _status(name: str) -> int:
-    lines = pathlib.Path('/proc/self/status').read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+    return (family.own_bytes('VmHWM') - before) / (4 * parameters)
 
 
 def main() -> None:

@@ -32,8 +32,17 @@ def resident_bytes(pid: int | str = 'self') -> int:
     return _status_bytes(pid, 'VmRSS')
 
 
+def own_bytes(field: str) -> int:
+    """Memory of this process alone, by the name that the system has for it, such as VmHWM."""
+    return _sum_bytes([pathlib.Path('/proc/self/status').read_text()], field)
+
+
 def _status_bytes(pid, field) -> int:
-    found = (re.search(rf'{field}:\s*(\d+) kB', text) for text in _read(pid, 'status'))
+    return _sum_bytes(_read(pid, 'status'), field)
+
+
+def _sum_bytes(texts, field) -> int:
+    found = (re.search(rf'{field}:\s*(\d+) kB', text) for text in texts)
     return sum(int(match.group(1)) for match in found if match) * 1024
 
 
