@@ -74,6 +74,8 @@ FACTORIES = {
     'column_scaled_block_blt_not_monotone': _scaled(lambda n: _blocks(n, falls=False), 1),
 }
 
+every = pytest.mark.parametrize('make', FACTORIES.values(), ids=FACTORIES)
+
 
 def quick_by_kernel(rounds):
     """A parameter for each mechanism; of those with one kind of kernel the first is quick."""

@@ -10,6 +10,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.records import archive, cohorts, verification
+from tests import json_values
 from tests.accounting import archives
 
 _RECORD = archives.make_record()
@@ -71,21 +72,20 @@ def test_files_that_were_cut_are_found_with_new_digests(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    'name, change',
+    'name, place, value',
     [
-        (archive.REPORT, lambda values: values.update(epsilon=values['epsilon'] / 2)),
-        (archive.REPORT, lambda values: values['observed']['violations'].append('none')),
-        (archive.REPORT, lambda values: values.update(assumptions=[])),
-        (archive.PLAN, lambda values: values.update(noise_multiplier=8.0)),
-        (archive.PLAN, lambda values: values.update(noise_is_seeded=True)),
-        (archive.PLAN, lambda values: values.update(clip=1.0)),
-        (archive.PLAN, lambda values: values.pop('deltas')),
+        (archive.REPORT, 'epsilon', 0.5),
+        (archive.REPORT, 'observed.violations', ['none']),
+        (archive.REPORT, 'assumptions', []),
+        (archive.PLAN, 'noise_multiplier', 8.0),
+        (archive.PLAN, 'noise_is_seeded', True),
+        (archive.PLAN, 'clip', 1.0),
+        (archive.PLAN, 'deltas', ...),
     ],
 )
-def test_changes_with_new_digests_are_found_by_computing_anew(tmp_path, name, change):
+def test_changes_with_new_digests_are_found_by_computing_anew(tmp_path, name, place, value):
     path = archives.write(tmp_path) / name
-    values = json.loads(path.read_text())
-    change(values)
+    values = json_values.changed(json.loads(path.read_text()), place, value)
     path.write_text(json.dumps(values))
     differences = archives.with_new_digests(tmp_path)
     assert differences and all(each.startswith(f'{name}: ') for each in differences)

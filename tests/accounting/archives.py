@@ -27,7 +27,7 @@ def make_record(**changes):
 
 # As of the first round of `rounds`.
 NOISE_KEY = inputs.noise_key_digest('0' * 64)
-LOG = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 2], [1, 3], [4, 6]])
+LOG = plans.LOG
 _WEIGHTS = {'0': np.array([0.5, 2.0], np.float32)}
 _MODEL = _npz.to_bytes(_WEIGHTS)
 _OF_MODEL = journal.digest(_WEIGHTS.values())

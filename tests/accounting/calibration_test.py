@@ -6,6 +6,7 @@ import pytest
 
 from dpfl import accounting
 from tests.accounting import plans
+from tests.sizes import standard
 
 _DELTA = 1e-6
 _BEFORE = (
@@ -28,10 +29,6 @@ def _calibrated(plan, epsilon, accountant='analytic_gaussian', delta=_DELTA, **c
     )
 
 
-def _standard(*case):
-    return pytest.param(*case, marks=pytest.mark.standard)
-
-
 @pytest.mark.parametrize(
     'plan, accountant, epsilon',
     [
@@ -40,9 +37,9 @@ def _standard(*case):
         (_TREE, 'analytic_gaussian', 0.1),
         (_TREE, 'analytic_gaussian', 8.0),
         (_TREE, 'moments', 1.0),
-        _standard(_TREE, 'pld', 1.0),
+        standard(_TREE, 'pld', 1.0),
         (_POISSON, 'rdp', 1.5),
-        _standard(_POISSON, 'pld', 2.0),
+        standard(_POISSON, 'pld', 2.0),
         (_FIXED_SIZE, 'moments', 1.5),
         (plans.sampled('cyclic_poisson'), 'rdp', 1.5),
         (_ADAPTIVE, 'analytic_gaussian', 8.0),

@@ -18,6 +18,7 @@ from dpfl.accounting.selection import Selection
 from dpfl.errors import ArgumentError
 from tests import oracles
 from tests.accounting import plans
+from tests.sizes import standard
 
 _DELTA = 1e-6
 _WORDS = accounting.ReleaseBefore('a list of words', 6.0, math.sqrt(2), 2e-7)
@@ -143,7 +144,7 @@ def test_the_report_states_releases_and_is_read_back():
     assert '2e-07-approximate' in values['statement'] and 'a list of words' in values['statement']
     assert any('does not amplify' in each for each in values['assumptions'])
     assert not any('for the vocabulary' in each for each in values['not_covered'])
-    assert accounting.PrivacyReport.from_json(report.to_json()).plan == report.plan
+    assert plans.read(report).plan == report.plan
     with pytest.raises(ArgumentError, match='selected_from'):
         report.selected_from(Selection('geometric', 8.0))
 
@@ -250,7 +251,7 @@ def test_seeded_cohorts_of_runs_with_other_noise_are_not_composed():
         _alike(earlier=(_alike(50, noise_multiplier=30.0),), noise_multiplier=30.0),
         _alike(**_POISSON, group_size=2),
         plans.sampled('cyclic_poisson'),
-        pytest.param(plans.sampled('balls_in_bins'), marks=pytest.mark.standard),
+        standard(plans.sampled('balls_in_bins')),
         _alike(noise_multiplier=0.0),
     ],
     ids=['hardened', 'before', 'earlier', 'group', 'cyclic', 'estimated', 'silent'],

@@ -10,6 +10,7 @@ from scipy import integrate, stats
 from dpfl import accounting
 from dpfl.accounting import events, gaussian
 from tests.accounting import plans
+from tests.sizes import standard
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent
 _poisson = plans.poisson_event
@@ -65,8 +66,8 @@ def test_gaussian_releases_compose_as_one(method):
 @pytest.mark.parametrize(
     'q, noise_multiplier, rounds, delta',
     [
-        pytest.param(1e-3, 1.0, 1000, 1e-9, marks=pytest.mark.standard),
-        pytest.param(0.01, 0.8, 500, 1e-5, marks=pytest.mark.standard),
+        standard(1e-3, 1.0, 1000, 1e-9),
+        standard(0.01, 0.8, 500, 1e-5),
         (0.3, 4.0, 100, 1e-9),
         (1e-5, 1.0, 10, 1e-5),
         # On a grid of 1e-4 Renyi DP was better here (0.0078 against 0.0125).
@@ -169,7 +170,7 @@ _SOME = [
     (0.9, 2.0, 1e-100),
 ]
 _MORE = [
-    pytest.param(q, sigma, delta, marks=pytest.mark.standard)
+    standard(q, sigma, delta)
     for (q, sigma, _), delta in itertools.product(_SOME, (0.2, 1e-8, 1e-14, 1e-20, 1e-100))
 ]
 

@@ -158,7 +158,7 @@ def test_a_report_says_so_and_comes_back():
     report, other = (plans.report(each, [1e-8], log) for each in (plan, plain))
     assert report.basis == 'plan'
     assert report.pattern_guarantee.epsilons[0] > other.pattern_guarantee.epsilons[0]
-    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    assert plans.read(report) == report
     page = report.render()
     assert 'Hardened noise' in page and 'timing' in page and 'Philox' not in page
     assert plan.slack <= float(re.findall(r'is within (\S+) of the Gaussian', page)[0])

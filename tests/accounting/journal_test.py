@@ -15,6 +15,7 @@ import pytest
 from dpfl.accounting.records import cohorts, journal
 from tests.accounting import archives
 from tests.accounting.archives import PLANNED, began, ended, released
+from tests.sizes import exhaustive
 
 _INTENT = {'data': 'e' * 64, 'release': {'rho': 0.1, 'delta': 1e-6}, 'seed': 3}
 _DREW = journal.Drew(what='words', intent=_INTENT)
@@ -148,7 +149,7 @@ def test_draws_outlive_other_settings_and_the_longest_plan_is_in_force():
     assert state.ended is None and state.begun == 2
 
 
-_STEPS = [7, pytest.param(1, marks=pytest.mark.exhaustive)]
+_STEPS = [7, exhaustive(1)]
 
 
 @pytest.mark.parametrize('step', _STEPS)
@@ -182,27 +183,25 @@ _OTHERS = archives.encoded([dataclasses.replace(PLANNED, date='2026-11-24'), *_A
 _OTHER_LINES = _OTHERS.splitlines(keepends=True)
 
 
-@pytest.mark.parametrize(
-    'changed',
-    [
-        lambda i: [*_LINES[: i + 1], *_LINES[i:]],
-        lambda i: [*_LINES[:i], *_LINES[i + 1 :]],
-        lambda i: [*_LINES[:i], _LINES[i + 1], _LINES[i], *_LINES[i + 2 :]],
-        lambda i: [*_LINES[: i + 1], *_OTHER_LINES[i + 1 :]],
-        lambda i: [*_LINES[:i], _OTHER_LINES[i], *_LINES[i + 1 :]],
-        lambda i: [*_LINES[:i], b'\n', *_LINES[i:]],
-        lambda i: [*_LINES[:i], _LINES[i].replace(b': ', b':'), *_LINES[i + 1 :]],
-        lambda i: [*_LINES[:i], _LINES[i].replace(b'{', b'{"x": 1, ', 1), *_LINES[i + 1 :]],
-        lambda i: [*_LINES[:i], _LINES[i].replace(b'{', b'{"chain": 1, ', 1), *_LINES[i + 1 :]],
-        lambda i: [*_LINES[:i], b'[]\n', *_LINES[i:]],
-        lambda i: [*_LINES[:i], b'{"event": {}}\n', *_LINES[i:]],
-        lambda i: [*_LINES[:i], b'{"note": 3}\n', *_LINES[i:]],
-    ],
-)
-def test_lines_that_were_moved_mixed_or_written_in_another_way_are_refused(changed):
-    for i in range(len(_LINES) - 1):
-        with pytest.raises(journal.JournalError, match=r'^[^\n]*$'):
-            journal.parse(b''.join(changed(i)))
+def test_lines_that_were_moved_mixed_or_written_in_another_way_are_refused():
+    for i, line in enumerate(_LINES[:-1]):
+        later = _LINES[i + 1 :]
+        for changed in (
+            [line, line, *later],
+            later,
+            [later[0], line, *later[1:]],
+            [line, *_OTHER_LINES[i + 1 :]],
+            [_OTHER_LINES[i], *later],
+            [line.replace(b': ', b':'), *later],
+            [line.replace(b'{', b'{"x": 1, ', 1), *later],
+            [line.replace(b'{', b'{"chain": 1, ', 1), *later],
+            *(
+                [more, line, *later]
+                for more in (b'\n', b'[]\n', b'{"event": {}}\n', b'{"note": 3}\n')
+            ),
+        ):
+            with pytest.raises(journal.JournalError, match=r'^[^\n]*$'):
+                journal.parse(b''.join([*_LINES[:i], *changed]))
 
 
 def test_a_line_with_another_head_is_refused():

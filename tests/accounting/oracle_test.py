@@ -10,6 +10,7 @@ import pytest
 
 from dpfl import accounting
 from dpfl.accounting import gaussian
+from tests.sizes import standard
 
 _MUS = (1e-15, 1e-9, 1e-6, 1e-3, 0.0999, 0.1, 0.5, 1.27, 3.0, 17.9, 20.0, 100.0, 1e3)
 _DELTAS = (1e-300, 1e-100, 1e-30, 1e-15, 1e-10, 1e-5, 0.01, 0.3, 0.6827, 0.99, 1 - 2**-53)
@@ -20,10 +21,7 @@ _PLD_CASES = [
     (0.1, 1e-3),
     (1.0, 1e-15),
     (30.0, 1e-10),
-    *(
-        pytest.param(*case, marks=pytest.mark.standard)
-        for case in ((1e-3, 1e-15), (1.0, 1e-2), (3.0, 1e-10))
-    ),
+    *(standard(*case) for case in ((1e-3, 1e-15), (1.0, 1e-2), (3.0, 1e-10))),
 ]
 
 
@@ -49,7 +47,7 @@ def test_the_curve_is_an_upper_bound_and_close_over_the_whole_range(mu):
         _check(mu, delta)
 
 
-@pytest.mark.parametrize('cases', [60, pytest.param(1000, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('cases', [60, standard(1000)])
 def test_the_curve_is_an_upper_bound_for_random_numbers(cases):
     rng = np.random.default_rng(0)
     for case in range(cases):
@@ -113,7 +111,7 @@ def test_the_best_accountant_is_named_and_is_the_least():
     'method, delta',
     [
         *itertools.product(_FAST, (1e-3, 1e-15)),
-        pytest.param('pld', 1e-6, marks=pytest.mark.standard),
+        standard('pld', 1e-6),
     ],
 )
 def test_noise_to_epsilon_and_back(method, delta):

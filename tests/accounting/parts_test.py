@@ -107,7 +107,7 @@ def test_a_part_that_is_not_known_is_composed_and_refused_by_proofs_that_do_not_
     assumptions = report.to_dict()['assumptions']
     assert assumptions[-1] == 'Clients answered once: mu is 0.5.'
     assert 'at most 0.5 {always}, because' in '\n'.join(assumptions)
-    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    assert plans.read(report) == report
     exact = accounting.epsilon_from_mu(0.5, 1e-6, 'analytic_gaussian')
     assert report.pattern_guarantee.epsilons[0] > exact
     with pytest.raises(errors.ArgumentError, match='noise=hardened: must be default with a survey'):

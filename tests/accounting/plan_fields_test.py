@@ -12,7 +12,7 @@ import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
-from tests import mechanism_cases
+from tests import json_values, mechanism_cases
 from tests.accounting import archives, plans
 
 _PLAN = accounting.PrivacyPlan(
@@ -143,11 +143,11 @@ def test_plans_that_differ_in_a_field_are_told_apart(path):
         values = json.loads(json.dumps(each.to_dict()))
         again = accounting.PrivacyPlan.from_dict(values, each.mechanism)
         assert again.to_dict() == each.to_dict() and again.digest() == each.digest()
-        read = accounting.PrivacyReport.from_json(report.to_json())
+        read = plans.read(report)
         assert read.plan.digest() == each.digest()
 
 
-@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+@mechanism_cases.every
 def test_no_parameter_of_a_mechanism_is_left_out_of_its_digest(make):
     mechanism = make(9)
     fields = [field.name for field in dataclasses.fields(mechanism) if field.init]
@@ -180,31 +180,33 @@ def test_a_field_that_is_added_later_is_in_digest_and_file():
 
 
 @pytest.mark.parametrize(
-    'change, name',
+    'path, value, name',
     [
-        (lambda values: values.update(clip=1.0), 'clip'),
-        (lambda values: values['participation'].update(gap=1), 'gap'),
-        (lambda values: values['adaptive_clip'].update(gap=1), 'gap'),
-        (lambda values: values['estimator'].update(gap=1), 'gap'),
-        (lambda values: values.pop('adjacency'), 'adjacency'),
-        (lambda values: values.pop('noise'), 'noise'),
-        (lambda values: values.pop('mechanism_digest'), 'mechanism_digest'),
-        (lambda values: values.update(mechanism_digest='0' * 64), 'mechanism_digest'),
-        (lambda values: values['participation'].pop('rounds'), 'rounds'),
-        (lambda values: values.update(participation=None), 'Participation'),
-        (lambda values: values.update(estimator=None), 'Estimator'),
-        (lambda values: values.update(adaptive_clip=[0.5]), 'AdaptiveClip'),
-        (lambda values: values.update(clip_schedule=[[1]]), 'clip_schedule'),
-        (lambda values: values.update(clip_schedule='12'), 'clip_schedule'),
-        (lambda values: values.update(clip_schedule=None), 'clip_schedule'),
+        ('clip', 1.0, 'clip'),
+        ('participation.gap', 1, 'gap'),
+        ('adaptive_clip.gap', 1, 'gap'),
+        ('estimator.gap', 1, 'gap'),
+        ('adjacency', ..., 'adjacency'),
+        ('noise', ..., 'noise'),
+        ('mechanism_digest', ..., 'mechanism_digest'),
+        ('mechanism_digest', '0' * 64, 'mechanism_digest'),
+        ('participation.rounds', ..., 'rounds'),
+        ('participation', None, 'Participation'),
+        ('estimator', None, 'Estimator'),
+        ('adaptive_clip', [0.5], 'AdaptiveClip'),
+        ('clip_schedule', [[1]], 'clip_schedule'),
+        ('clip_schedule', '12', 'clip_schedule'),
+        ('clip_schedule', None, 'clip_schedule'),
     ],
 )
-def test_what_is_no_plan_is_refused_by_name(change, name):
-    values = json.loads(json.dumps(_PLAN.to_dict()))
-    change(values)
+def test_what_is_no_plan_is_refused_by_name(path, value, name):
+    values = json_values.changed(json.loads(json.dumps(_PLAN.to_dict())), path, value)
     with pytest.raises(errors.ArgumentError) as refused:
         accounting.PrivacyPlan.from_dict(values, _PLAN.mechanism)
     assert refused.value.name == name
+
+
+def test_a_number_is_no_plan():
     with pytest.raises(errors.ArgumentError, match='plan=12: must be an object'):
         accounting.PrivacyPlan.from_dict(12, _PLAN.mechanism)
 

@@ -10,6 +10,9 @@ from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.sampling import kinds
 from dpfl.simulation import sampling
 
+# It keeps `plan()`.
+LOG = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 2], [1, 3], [4, 6]])
+
 
 def plan(**changes: Any) -> accounting.PrivacyPlan:
     """A plan with correlated noise over six rounds; `changes` replace its fields."""
@@ -127,3 +130,8 @@ def report(
     if log is not None and not isinstance(log, ParticipationLog):
         log = ParticipationLog(log)
     return accounting.PrivacyReport.from_plan(plan, deltas, log, accountant, **values)
+
+
+def read(report: accounting.PrivacyReport) -> accounting.PrivacyReport:
+    """What is read from the file of a report."""
+    return accounting.PrivacyReport.from_json(report.to_json())

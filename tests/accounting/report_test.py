@@ -19,15 +19,11 @@ from dpfl.mechanisms import rounding
 from tests import json_schema
 from tests.accounting import plans
 
-_KEPT = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 2], [1, 3], [4, 6]])
+_KEPT = plans.LOG
 _STOPPED = [[0, 1], [2, 3], [0, 4]]
 _BROKEN = [[0], [0], [1], [2], [3], [4]]
 _SAMPLED = plans.sampled('poisson')
 _SILENT = dict(noise_multiplier=0.0)
-
-
-def _read(report):
-    return accounting.PrivacyReport.from_json(report.to_json())
 
 
 def test_json_has_the_numbers_of_the_plan():
@@ -128,7 +124,7 @@ def test_breaking_the_plan_does_not_lower_epsilon_after_an_early_end(accuracy):
     else:
         assert kept.so_far[0] < broken.so_far[0] < broken.guarantee.epsilons[0]
         assert 'did not depend on the data. In any case' in broken.to_dict()['statement']
-    assert _read(broken) == broken
+    assert plans.read(broken) == broken
 
 
 @pytest.mark.parametrize('most', [None, 2])
@@ -160,7 +156,7 @@ def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned(
     assert 'which ended after 3 of 6 planned rounds, satisfies' in first
     assert f'({accounting.round_up(so_far)}, 1e-06)-DP' in first and 'did not depend' in first
     assert f'({accounting.round_up(report.guarantee.epsilons[0])}, 1e-06)-DP' in second
-    assert _read(report) == report
+    assert plans.read(report) == report
     continued = dataclasses.replace(plans.plan(), earlier=(plans.plan(noise_multiplier=3.0),))
     statement = plans.report(continued, log=_STOPPED).to_dict()['statement']
     assert 'it continues from, which ended after 3 of 6 planned rounds, satisfies' in statement
@@ -214,14 +210,14 @@ def test_json_follows_its_schema_and_is_read_back(report):
     json_schema.require_report(values)
     parts = {'epsilons_so_far', 'group_size', 'tradeoff', 'membership'}
     assert set(values) - parts == set(json_schema.of_reports()['required'])
-    assert _read(report) == report and report.render()
+    assert plans.read(report) == report and report.render()
 
 
 def test_without_a_value_of_its_own_the_accountant_is_replaced_and_no_noise_has_none():
     report = plans.report(plans.plan(), [1e-20], accountant='pld')
     assert report.guarantee.accountants == ('analytic_gaussian',)
     assert report.guarantee.epsilons[0] == report.plan.epsilon(1e-20, 'analytic_gaussian')
-    assert _read(report) == report
+    assert plans.read(report) == report
     silent = plans.report(plans.plan(**_SILENT)).to_dict()
     assert silent['epsilon'] is None and silent['rho'] is None
 
@@ -407,7 +403,7 @@ def test_runs_with_the_same_noise_are_not_composed(own, earlier, index):
         dataclasses.replace(report, noise_key_digest=key, earlier_noise_key_digests=keys)
         for key, keys in zip(own, earlier, strict=True)
     ]
-    assert all(_read(each) == each for each in reports)
+    assert all(plans.read(each) == each for each in reports)
     found = inputs.shared_noise(reports)
     assert (None if found is None else found[0]) == index
     # A fork has no joint guarantee with its origin because its own report has it already.

@@ -12,7 +12,7 @@ from scipy import stats
 from dpfl import accounting
 from dpfl.accounting import events, selection
 from dpfl.accounting.selection import Selection
-from tests import oracles
+from tests import json_values, oracles
 from tests.accounting import plans
 
 
@@ -118,19 +118,15 @@ def test_a_selection_is_read_back_and_must_not_promise_more():
     assert accounting.PrivacyReport.from_json(text, with_selection=True) == several
     with pytest.raises(ValueError, match='must be missing'):
         accounting.PrivacyReport.from_json(text)
-    for change, message in (
-        ({'epsilons': [0.01]}, 'must be at least'),
-        ({'epsilons': []}, 'selection.epsilons'),
-        ({'epsilons': ['x']}, 'selection.epsilons'),
-        ({'mean': 0}, 'mean'),
-        ({'distribution': 'cauchy'}, 'distribution'),
-        ({'distribution': None}, 'distribution'),
+    for path, value, message in (
+        ('selection.epsilons', [0.01], 'must be at least'),
+        ('selection.epsilons', [], 'selection.epsilons'),
+        ('selection.epsilons', ['x'], 'selection.epsilons'),
+        ('selection.mean', 0, 'mean'),
+        ('selection.distribution', 'cauchy', 'distribution'),
+        ('selection.distribution', None, 'distribution'),
+        *(('selection', value, 'not a privacy report') for value in (None, [], {})),
     ):
-        values = json.loads(text)
-        values['selection'].update(change)
+        broken = json_values.changed(json.loads(text), path, value)
         with pytest.raises(ValueError, match=message):
-            accounting.PrivacyReport.from_json(json.dumps(values), with_selection=True)
-    for value in (None, [], {}):
-        broken = json.dumps({**json.loads(text), 'selection': value})
-        with pytest.raises(ValueError, match='not a privacy report'):
-            accounting.PrivacyReport.from_json(broken, with_selection=True)
+            accounting.PrivacyReport.from_json(json.dumps(broken), with_selection=True)

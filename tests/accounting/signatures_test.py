@@ -21,6 +21,8 @@ _RFC = (
 )
 _PEM = serialization.Encoding.PEM
 _PUBLIC = serialization.PublicFormat.SubjectPublicKeyInfo
+_RSA = rsa.generate_private_key(65537, 2048)
+_OTHER = ed25519.Ed25519PrivateKey.generate()
 
 
 def _private_pem(key, password=None):
@@ -30,6 +32,10 @@ def _private_pem(key, password=None):
         else serialization.NoEncryption()
     )
     return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, hiding)
+
+
+def _public_pem(key):
+    return key.public_bytes(_PEM, _PUBLIC)
 
 
 def _write(path, data, mode=0o600):
@@ -44,7 +50,7 @@ def _keys(tmp_path):
     key = ed25519.Ed25519PrivateKey.from_private_bytes(bytes.fromhex(_RFC[0]))
     return (
         _write(tmp_path / 'key.pem', _private_pem(key)),
-        _write(tmp_path / 'public.pem', key.public_key().public_bytes(_PEM, _PUBLIC), 0o644),
+        _write(tmp_path / 'public.pem', _public_pem(key.public_key()), 0o644),
     )
 
 
@@ -97,7 +103,7 @@ def test_an_altered_report_is_refused(keys, tmp_path, altered):
     signatures.verify(report, _CONTENT, key)
     with pytest.raises(errors.DataError, match='not valid with this key'):
         signatures.verify(report, altered, key)
-    other = ed25519.Ed25519PrivateKey.generate().public_key()
+    other = _OTHER.public_key()
     with pytest.raises(errors.DataError, match=f'{signatures.fingerprint(other)}.*another key'):
         signatures.verify(report, _CONTENT, other)
 
@@ -123,35 +129,30 @@ def test_an_altered_signature_is_refused(keys, tmp_path, change, message):
 
 
 @pytest.mark.parametrize(
-    'make, message',
+    'read, data, message',
     [
-        (lambda: _private_pem(rsa.generate_private_key(65537, 2048)), 'must hold an Ed25519 key'),
-        (lambda: _private_pem(x25519.X25519PrivateKey.generate()), 'must hold an Ed25519 key'),
-        (lambda: _private_pem(ed25519.Ed25519PrivateKey.generate(), b'x'), 'must not be encrypted'),
-        (lambda: b'', 'must hold a private key'),
-        (lambda: b'-----BEGIN PRIVATE KEY-----\nAAAA\n', 'must hold a private key'),
+        (signatures.private_key, _private_pem(_RSA), 'must hold an Ed25519 key'),
+        (
+            signatures.private_key,
+            _private_pem(x25519.X25519PrivateKey.generate()),
+            'must hold an Ed25519 key',
+        ),
+        (signatures.private_key, _private_pem(_OTHER, b'x'), 'must not be encrypted'),
+        (signatures.private_key, b'', 'must hold a private key'),
+        (signatures.private_key, b'-----BEGIN PRIVATE KEY-----\nAAAA\n', 'must hold a private key'),
+        # The halves of a key are not mixed up.
+        (signatures.private_key, _public_pem(_OTHER.public_key()), 'must hold a private key'),
+        (signatures.public_key, _private_pem(_OTHER), 'must hold a public key'),
+        (signatures.public_key, _public_pem(_RSA.public_key()), 'must hold an Ed25519 key'),
+        (signatures.public_key, None, 'must be readable'),
     ],
 )
-def test_other_private_keys_are_refused(make, message, tmp_path):
-    path = _write(tmp_path / 'key.pem', make())
+def test_other_keys_are_refused(read, data, message, tmp_path):
+    if data is not None:
+        _write(tmp_path / 'key.pem', data)
     with pytest.raises(errors.ArgumentError, match=message) as caught:
-        signatures.private_key('sign', path)
+        read('sign', tmp_path / 'key.pem')
     assert caught.value.name == 'sign' and len(str(caught.value).splitlines()) == 1
-
-
-def test_the_halves_of_a_key_are_not_mixed_up(keys):
-    private, public = keys
-    public.chmod(0o600)
-    with pytest.raises(errors.ArgumentError, match='must hold a private key'):
-        signatures.private_key('sign', public)
-    with pytest.raises(errors.ArgumentError, match='must hold a public key'):
-        signatures.public_key('public_key', private)
-    with pytest.raises(errors.ArgumentError, match='must be readable'):
-        signatures.public_key('public_key', private.with_name('absent'))
-    other = rsa.generate_private_key(65537, 2048).public_key()
-    public.write_bytes(other.public_bytes(_PEM, _PUBLIC))
-    with pytest.raises(errors.ArgumentError, match='must hold an Ed25519 key'):
-        signatures.public_key('public_key', public)
 
 
 @pytest.mark.parametrize('mode', [0o640, 0o604, 0o620, 0o644, 0o666])

@@ -14,6 +14,7 @@ from dpfl.accounting import gaussian, tradeoff
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.tradeoff import Stretch
 from tests.accounting import plans
+from tests.sizes import standard
 
 _poisson = plans.poisson_event
 
@@ -106,7 +107,7 @@ def test_reports_state_the_curve(sampling):
         ):
             assert point['tpr'] == pytest.approx(true, rel=1e-9)
     assert 'Membership tests' in report.render()
-    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    assert plans.read(report) == report
     without = plans.report(plan)
     assert 'tradeoff' not in without.to_dict() and 'Membership' not in without.render()
 
@@ -166,9 +167,7 @@ def test_the_same_curve_is_lower_nowhere():
     assert tradeoff.order(_gaussian(1.0), _gaussian(1.0005)) == ()
 
 
-@pytest.mark.parametrize(
-    'q, noise, mu', [(0.1, 0.5, 0.3), pytest.param(0.2, 1.0, 0.4, marks=pytest.mark.standard)]
-)
+@pytest.mark.parametrize('q, noise, mu', [(0.1, 0.5, 0.3), standard(0.2, 1.0, 0.4)])
 def test_samples_against_a_gaussian_release_cross_where_the_formulas_do(q, noise, mu):
     def above(rate):
         """One sampled release: reject above a threshold. Its curve is the upper of two orders."""

@@ -11,6 +11,7 @@ from dpfl.accounting.selection import Selection
 from dpfl.reporting import comparison_page
 from tests import paths
 from tests.accounting import plans
+from tests.sizes import standard
 
 
 def _report(deltas=(1e-6,), accountant='best', log=None, rounds=9, values=(), **changes):
@@ -45,7 +46,6 @@ def _compared(first, second, mirrored=True):
 
 
 _LESS = dict(noise_multiplier=15.0)
-_SLOW = pytest.mark.standard  # The curves of samples take seconds.
 _NOISE = 'The first has the larger noise multiplier: 30 against 15.'
 _SENSITIVITY = 'The second has the smaller sensitivity: 1 against 3.'
 _SHARE = 'The first has the smaller share of clients in a round: 0.1 against 0.2.'
@@ -57,7 +57,7 @@ _HARDENED = dict(noise='hardened')
     'first, second, verdict, reasons',
     [
         ({}, {'clip_norm': 2.0}, 'equal', []),
-        pytest.param(_ONE, {'clip_norm': 2.0, **_ONE}, 'equal', [], marks=_SLOW),
+        standard(_ONE, {'clip_norm': 2.0, **_ONE}, 'equal', []),
         (_HARDENED, {'clip_norm': 2.0, **_HARDENED}, 'equal', []),
         ({}, _LESS, 'first', [_NOISE]),
         # Fewer participations weigh against less noise.
@@ -67,20 +67,14 @@ _HARDENED = dict(noise='hardened')
             'second',
             [_NOISE, _SENSITIVITY],
         ),
-        pytest.param(_ONE, {**_ONE, 'clients_per_round': 20}, 'first', [_SHARE], marks=_SLOW),
+        standard(_ONE, {**_ONE, 'clients_per_round': 20}, 'first', [_SHARE]),
         # A client that another one replaces moves the sum by two clip norms instead of one.
-        pytest.param(_ONE, {**_ONE, 'sampling': 'without_replacement'}, 'first', [], marks=_SLOW),
+        standard(_ONE, {**_ONE, 'sampling': 'without_replacement'}, 'first', []),
         # Twice the probability in half the rounds is less amplification.
-        pytest.param(
-            _CYCLIC,
-            {**_CYCLIC, 'sampling': 'poisson', 'groups': None},
-            'second',
-            [],
-            marks=_SLOW,
-        ),
+        standard(_CYCLIC, {**_CYCLIC, 'sampling': 'poisson', 'groups': None}, 'second', []),
         (_SILENT, {'noise_multiplier': 1e-3}, 'second', None),
         (_SILENT, {**_POISSON, **_SILENT}, 'equal', None),
-        pytest.param(_SILENT, _POISSON, 'second', None, marks=_SLOW),
+        standard(_SILENT, _POISSON, 'second', None),
         ({'group_size': 2}, {'group_size': 2, 'noise_multiplier': 31.0}, 'second', None),
         ({}, {'earlier': (plans.independent(9, noise_multiplier=30.0),)}, 'first', [_RUNS]),
         # A delta that is spent before training leaves a guarantee at larger ones.

@@ -17,6 +17,7 @@ from dpfl import accounting, aggregators, mechanisms
 from dpfl.aggregators import query
 from dpfl.mechanisms.discretization import Discretization
 from tests.aggregators import rounds
+from tests.sizes import standard
 
 pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('local_runtime')]
 
@@ -194,14 +195,10 @@ def _model():
 
 
 _CELLS = [
-    pytest.param(
-        kind,
-        name,
-        # Quick are those that build no process, and two that stand for all.
-        marks=()
-        if reason or (kind == 'nested' and name in ('mean', 'adaptive'))
-        else pytest.mark.standard,
-    )
+    # Quick are those that build no process, and two that stand for all.
+    (kind, name)
+    if reason or (kind == 'nested' and name in ('mean', 'adaptive'))
+    else standard(kind, name)
     for kind, (_, reason) in _TYPES.items()
     for name in _COLUMNS
     if name != 'query' or kind not in _NOT_OF_TENSORS  # TFF's own factory has words of its own.

@@ -86,7 +86,7 @@ def test_adaptive_clipping_sees_the_update_and_not_its_weight(kind):
     specs = aggregators.WeightedRecord(tf.TensorSpec([_SIZE]), tf.TensorSpec([], tf.int32))
     query = aggregators.build_query(plan, record_specs=specs)
     record = aggregators.WeightedRecord(np.float32([2.0, 0, 0]), np.int32(1))
-    rows, state = rounds.run(query, query.initial_global_state(), [[record]], specs)
+    rows, state = rounds.run(query, None, [[record]], specs)
     # w = 1/10 of the clipped update, over 2; one client of 8 outside, none within.
     np.testing.assert_allclose(rows[0], [0.1 * _NORM / 2, 0, 0], rtol=1e-4)
     expected = _NORM * np.exp(-0.2 * (0.5 - 0.5 / 8))

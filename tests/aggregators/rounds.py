@@ -69,12 +69,12 @@ def run(query: Any, state: Any, cohorts: Iterable[Any], specs: Any, ring: Any = 
     """Released vectors, [rounds, coordinates], and the state after them.
 
     Args:
-      query, state: where to begin.
+      query, state: where to begin; None for the state of the first round.
       cohorts: the records of each round.
       specs: of a record.
       ring: supplies the noise of each round, if given.
     """
-    rows = []
+    rows, state = [], query.initial_global_state() if state is None else state
     for cohort in cohorts:
         if ring is not None:
             state = ring.supply(state, cohort)

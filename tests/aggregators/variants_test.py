@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from dpfl import accounting, aggregators, mechanisms
 from dpfl.mechanisms.discretization import Discretization
 from tests import oracles, redrawn
 from tests.aggregators import rounds
+from tests.sizes import standard
 
 _ROUNDS, _CLIENTS, _CAP = 4, 4, 10.0
 _NESTED = tff.to_type(
@@ -139,9 +141,7 @@ _QUERIES = [name for name in _VARIANTS if name != 'secure']
 
 def _names(names, *quick):
     """Parameters of a test, which is quick for some of them."""
-    marked = [
-        pytest.param(each, marks=() if each in quick else pytest.mark.standard) for each in names
-    ]
+    marked = [each if each in quick else standard(each) for each in names]
     return pytest.mark.parametrize('name', marked)
 
 
@@ -287,7 +287,7 @@ def test_tff_releases_what_an_eager_loop_releases_with_the_noise_of_a_ring(noise
     cohorts = [[update for update, _ in cohort] for cohort in _cohorts()]
     state, rows = process.initialize(), []
     with rounds.RINGS[noise](plan) as ring:
-        expected, _ = rounds.run(query, query.initial_global_state(), cohorts, _SPECS, ring)
+        expected, _ = rounds.run(query, None, cohorts, _SPECS, ring)
         for cohort in cohorts:
             output = process.next(ring.supply(state, cohort), cohort)
             state = output.state
@@ -314,13 +314,8 @@ _STRUCTURES = {
 @pytest.mark.parametrize(
     'structure, name',
     [
-        pytest.param(
-            structure,
-            name,
-            marks=[] if (structure, name) == ('mixed', 'plain') else pytest.mark.standard,
-        )
-        for structure in _STRUCTURES
-        for name in _QUERIES
+        case if case == ('mixed', 'plain') else standard(*case)
+        for case in itertools.product(_STRUCTURES, _QUERIES)
     ],
 )
 def test_results_have_the_structure_and_types_of_updates(structure, name):
@@ -346,5 +341,5 @@ def test_results_have_the_structure_and_types_of_updates(structure, name):
 def test_half_precision_results_end_at_their_limits():
     spec = tf.TensorSpec([50], tf.float16)
     query = aggregators.build_query(rounds.plan(noise_multiplier=1e6), record_specs=spec)
-    rows, _ = rounds.run(query, query.initial_global_state(), [[np.zeros(50, np.float16)]], spec)
+    rows, _ = rounds.run(query, None, [[np.zeros(50, np.float16)]], spec)
     assert np.isfinite(rows).all() and np.abs(rows).max() == np.finfo(np.float16).max

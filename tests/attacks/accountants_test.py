@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dpfl.accounting import events
+from tests.accounting import plans
 from tests.attacks import sampled_truth
 
 # Tolerance of the logarithm of the lower bounds of delta, which are computed in float64.
@@ -21,12 +22,6 @@ def _delta(rng) -> float:
     if rng.random() < 0.2:
         return float(1 - 10 ** rng.uniform(-12, -0.1))
     return float(10 ** rng.uniform(-(100 if rng.random() < 0.3 else 16), -0.1))
-
-
-def _poisson(q, noise_multiplier, rounds):
-    release = dp_accounting.GaussianDpEvent(noise_multiplier)
-    one = dp_accounting.PoissonSampledDpEvent(q, release)
-    return dp_accounting.SelfComposedDpEvent(one, rounds)
 
 
 @pytest.mark.exhaustive
@@ -43,7 +38,7 @@ def test_no_epsilon_of_samples_is_below_the_truth(case):
     release = dp_accounting.GaussianDpEvent(noise_multiplier)
     fixed = dp_accounting.SampledWithoutReplacementDpEvent(population, cohort, release)
     for event in (
-        _poisson(q, noise_multiplier, rounds),
+        plans.poisson_event(q, noise_multiplier, rounds),
         dp_accounting.SelfComposedDpEvent(fixed, rounds),
     ):
         for method in events.methods_for(event):
@@ -60,5 +55,5 @@ def test_the_composition_of_dp_accounting_is_found_below_the_truth_at_tiny_delta
     # Its privacy loss distribution gives 3.0387 at 1e-14 for these samples.
     least = sampled_truth.least_log_delta(1e-3, 0.8, 1000, 3.0387, math.log(1e-14))
     assert least > math.log(1e-14) + 0.3
-    epsilon = events.epsilon_of_event(_poisson(1e-3, 0.8, 1000), 1e-14, 'pld')
+    epsilon = events.epsilon_of_event(plans.poisson_event(1e-3, 0.8, 1000), 1e-14, 'pld')
     assert epsilon > 3.0387 + 0.05

@@ -14,6 +14,7 @@ import tensorflow as tf
 from dpfl import accounting, aggregators
 from dpfl.accounting import hardened
 from tests.accounting import plans
+from tests.sizes import exhaustive, standard
 
 _CLIENTS, _FILLING = 6500, 4095
 
@@ -42,18 +43,10 @@ def test_the_attack_moves_float32_sums():
 @pytest.mark.parametrize(
     'dtype, shards, changes',
     [
-        pytest.param('float32', 2, {}, marks=pytest.mark.standard),
-        *(
-            pytest.param(f'float{bits}', 1, {}, marks=pytest.mark.exhaustive)
-            for bits in (16, 32, 64)
-        ),
-        pytest.param(
-            'float32',
-            1,
-            dict(estimator=accounting.Estimator('clipped')),
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param('float32', 1, dict(noise='hardened'), marks=pytest.mark.exhaustive),
+        standard('float32', 2, {}),
+        *(exhaustive(f'float{bits}', 1, {}) for bits in (16, 32, 64)),
+        exhaustive('float32', 1, dict(estimator=accounting.Estimator('clipped'))),
+        exhaustive('float32', 1, dict(noise='hardened')),
     ],
 )
 def test_exact_sums_are_not_moved(dtype, shards, changes):

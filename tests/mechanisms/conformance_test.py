@@ -12,12 +12,10 @@ from scipy import linalg
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import registry
 from tests import mechanism_cases, oracles
+from tests.mechanism_cases import every
+from tests.sizes import exhaustive
 
 _ROUNDS = (1, 2, 3, 5, 8, 12)
-
-every_mechanism = pytest.mark.parametrize(
-    'make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES
-)
 
 
 def _concrete(kind):
@@ -37,7 +35,7 @@ def test_every_mechanism_of_the_package_is_in_the_registry_and_in_the_list():
     assert concrete == set(registry.TYPES.values())
 
 
-@every_mechanism
+@every
 def test_streaming_equals_solving(make):
     for rounds in (*_ROUNDS, 64):
         mechanism = make(rounds)
@@ -64,7 +62,7 @@ _SIGNED = [
     [
         *((name, range(1, 9)) for name in mechanism_cases.FACTORIES),
         *(
-            pytest.param(name, range(9, 13), marks=pytest.mark.exhaustive)
+            exhaustive(name, range(9, 13))
             for name in mechanism_cases.FACTORIES
             if name not in _SIGNED
         ),
@@ -87,7 +85,7 @@ def test_sensitivity_is_never_below_brute_force_and_equal_where_exact(name, all_
         assert mechanism.sensitivity_is_exact(schema) == bound.is_exact
 
 
-@every_mechanism
+@every
 def test_other_numbers_of_rounds(make):
     mechanism = make(11)
     matrix = mechanism.strategy_matrix()
@@ -110,7 +108,7 @@ def test_other_numbers_of_rounds(make):
         mechanism.sensitivity(Participation(12))
 
 
-@every_mechanism
+@every
 def test_what_a_mechanism_says_of_its_matrix_is_true(make):
     for rounds in _ROUNDS:
         mechanism = make(rounds)
@@ -134,7 +132,7 @@ def test_what_a_mechanism_says_of_its_matrix_is_true(make):
             assert sum(2**level for level in forest.levels) == rounds
 
 
-@every_mechanism
+@every
 def test_errors_are_row_norms_of_the_decoder(make):
     for rounds in (1, 7):
         mechanism, schema = make(rounds), Participation(rounds, 2)
@@ -169,7 +167,7 @@ def test_workloads_are_sgd_with_momentum():
     np.testing.assert_array_equal(mechanisms.workload.matrix(None, 8), np.tril(np.ones((8, 8))))
 
 
-@every_mechanism
+@every
 def test_dictionary_and_file_round_trip(make, tmp_path):
     mechanism = make(9)
     again = mechanisms.from_dict(mechanism.to_dict())
@@ -180,7 +178,7 @@ def test_dictionary_and_file_round_trip(make, tmp_path):
     assert mechanisms.load(tmp_path / 'strategy.npz') == mechanism
 
 
-@every_mechanism
+@every
 def test_what_a_mechanism_holds_cannot_be_changed(make):
     with pytest.raises(dataclasses.FrozenInstanceError):
         make(4).rounds = 5
@@ -188,7 +186,7 @@ def test_what_a_mechanism_holds_cannot_be_changed(make):
     assert not any(array.flags.writeable for array in arrays)
 
 
-@every_mechanism
+@every
 def test_bad_rounds_are_named(make):
     for rounds in (0, -1, 1.5, float('nan'), None):
         with pytest.raises(ValueError, match=f'rounds={rounds}: must be an integer >= 1'):
@@ -211,7 +209,7 @@ _BUFFERS = {
 }
 
 
-@every_mechanism
+@every
 def test_buffers_are_what_the_state_holds(make):
     mechanism = make(12)
     buffers = mechanism.kernel().buffers

@@ -10,6 +10,7 @@ from dpfl.mechanisms import block_blt, restarts, toeplitz
 from dpfl.mechanisms.sensitivities import scaled_toeplitz, tree_sensitivity
 from tests import oracles
 from tests.mechanisms import random_members
+from tests.sizes import exhaustive
 
 # With the share of cases whose bound is known to be exact, less a margin.
 _FAMILIES = {
@@ -71,7 +72,7 @@ def _check_algebra(mechanism, rng):
     assert again == mechanism and again.digest() == mechanism.digest()
 
 
-@pytest.mark.parametrize('cases', [40, pytest.param(1000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [40, exhaustive(1000)])
 @pytest.mark.parametrize('name', _FAMILIES)
 def test_no_sensitivity_is_below_the_truth(name, cases):
     rng = np.random.default_rng(cases)
@@ -109,7 +110,7 @@ _OTHER_BOUNDS = {
 }
 
 
-@pytest.mark.parametrize('cases', [60, pytest.param(1000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [60, exhaustive(1000)])
 @pytest.mark.parametrize('name', _OTHER_BOUNDS)
 def test_no_bound_for_large_runs_is_below_the_truth(name, cases, monkeypatch):
     family, module, limits = _OTHER_BOUNDS[name]

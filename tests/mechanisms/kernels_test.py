@@ -35,7 +35,7 @@ def test_banded_kernels_are_a_solve_and_a_product(bands):
         np.testing.assert_allclose(stream(product, z), matrix @ z, 1e-10, 1e-10)
 
 
-@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+@mechanism_cases.every
 def test_rows_in_place_are_those_of_the_kernel(make):
     kernel = make(_ROUNDS).kernel()
     for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 1e-5)):

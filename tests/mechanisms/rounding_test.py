@@ -13,6 +13,7 @@ from dpfl import Participation, ParticipationLog, mechanisms
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from tests import oracles
+from tests.sizes import exhaustive
 
 
 def _random_mechanism(rng, rounds):
@@ -35,7 +36,7 @@ def _random_mechanism(rng, rounds):
     return base
 
 
-@pytest.mark.parametrize('cases', [100, pytest.param(400, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [100, exhaustive(400)])
 def test_no_sensitivity_is_below_the_truth_by_any_digit(cases):
     rng = np.random.default_rng(15)
     for _ in range(cases):
@@ -105,7 +106,7 @@ def _bounds(mechanism):
     yield restarted.sensitivity_bound(Participation(_ROUNDS, 2, 1))
 
 
-@pytest.mark.parametrize('cases', [30, pytest.param(1000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [30, exhaustive(1000)])
 def test_no_sensitivity_is_below_the_truth_where_digits_cancel(cases):
     rng = np.random.default_rng(cases)
     for _ in range(cases):

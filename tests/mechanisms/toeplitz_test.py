@@ -10,6 +10,7 @@ from dpfl import Participation, mechanisms
 from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from tests.mechanisms import random_members
+from tests.sizes import exhaustive
 
 
 def test_coefficients_that_rise_by_rounding_alone_are_monotone_if_that_is_known():
@@ -43,7 +44,7 @@ def _by_a_majorant(coefficients, schema):
     return released @ released
 
 
-@pytest.mark.parametrize('cases', [60, pytest.param(1000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [60, exhaustive(1000)])
 def test_the_bound_is_never_above_others(cases):
     rng = np.random.default_rng(cases)
     lower = 0

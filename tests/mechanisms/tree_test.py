@@ -6,6 +6,7 @@ import pytest
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms.sensitivities import tree_sensitivity
 from tests import oracles
+from tests.sizes import exhaustive
 
 
 def test_nodes_are_those_of_the_fewest_complete_subtrees():
@@ -36,7 +37,7 @@ def test_known_squared_sensitivities(rounds, separation, count, expected):
     assert mechanisms.BinaryTree(rounds).sensitivity_bound(schema) == (expected, True)
 
 
-@pytest.mark.parametrize('cases', [20, pytest.param(100, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [20, exhaustive(100)])
 def test_random_schemas_of_more_rounds_against_brute_force(cases):
     rng = np.random.default_rng(cases)
     for _ in range(cases):

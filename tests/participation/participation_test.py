@@ -159,6 +159,8 @@ def _arrays(clients, offsets):
         (_arrays([1], np.zeros(0, np.int64)), 'offsets start with'),
         (_arrays([1], [1, 1]), 'offsets start with [1]: must start with 0'),
         (_arrays([1, 2], [0, 2, 1, 2]), 'offsets decrease'),
+        # Their differences overflow.
+        (_arrays([1, 2, 3], [0, 2**63 - 1, -(2**63), -1, 3]), 'offsets decrease'),
         (_arrays([1, 2], [0, 1]), 'offsets end with 1, and there are 2 clients'),
         (_arrays([1, 2], [0, 3]), 'offsets end with 3, and there are 2 clients'),
         (_arrays([-1, 2], [0, 2]), 'it has client -1: must be >= 0'),

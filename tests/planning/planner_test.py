@@ -8,6 +8,7 @@ from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import RoundTimes
 from dpfl.planning.planner import prefix_noise
 from tests.accounting import plans
+from tests.sizes import standard
 
 _ES_ES = planning.Deployment(population=4_210_000, clients_per_round=6500, rounds=1900)
 _TREE = planning.Planner(mechanism=mechanisms.BinaryTree(4000))
@@ -106,9 +107,7 @@ def test_plan_with_noise_is_that_of_the_library():
         planning.Target(rho=1e4),
         planning.Target(epsilon=2.0, delta=1e-8, accountant='analytic_gaussian'),
         planning.Target(epsilon=0.5, delta=1e-6, accountant='rdp'),
-        pytest.param(
-            planning.Target(epsilon=8.0, delta=1e-10, accountant='pld'), marks=pytest.mark.standard
-        ),
+        standard(planning.Target(epsilon=8.0, delta=1e-10, accountant='pld')),
     ],
     ids=str,
 )

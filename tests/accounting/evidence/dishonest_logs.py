@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,23 +50,28 @@ def sampler(
     return sampling.RandomSampler(part, rounds, size, seed)
 
 
-def _cases(
-    kind: str,
-    sizes: tuple[int, int, int],
-    dishonest: dict[str, Draw],
-    weak: Iterable[str] = (),
-    fields: dict[str, Any] | None = None,
-    **settings: Any,
-) -> Cases:
-    """The cases of a kind of sampling with its `settings`; `fields` are of the plan.
+class _Sizes(NamedTuple):
+    """Rounds of a run, clients of the population, and planned clients of a round."""
 
-    `sizes` are the rounds, the population, and the planned clients of a round.
-    """
-    rounds, clients, size = sizes
-    planned = dict(clients_per_round=size, population=clients)
+    rounds: int
+    clients: int
+    size: int
+
+    @property
+    def rate(self):
+        return self.size / self.clients
+
+    def halved(self):
+        """With half the population, and as many clients in a round."""
+        return self._replace(clients=self.clients // 2)
+
+
+def _cases(kind, sizes, dishonest, weak=(), fields=None, **settings) -> Cases:
+    """The cases of a kind of sampling with its `settings`; `fields` are of the plan."""
+    planned = dict(clients_per_round=sizes.size, population=sizes.clients)
     return Cases(
-        plan(kind, rounds, **planned, **settings, **(fields or {})),
-        lambda seed: logged(sampler(kind, rounds, clients, size, seed, **settings)),
+        plan(kind, sizes.rounds, **planned, **settings, **(fields or {})),
+        lambda seed: logged(sampler(kind, *sizes, seed, **settings)),
         dishonest,
         frozenset(weak),
     )
@@ -75,59 +80,62 @@ def _cases(
 # --- Cohorts, or clients, that depend on each other, at the planned rate.
 
 
-def chosen(rounds: Iterable[np.ndarray]) -> ParticipationLog:
+def _chosen(rounds) -> ParticipationLog:
     """The log of cohorts given by whether each client takes part, bool [clients]."""
     return ParticipationLog(np.flatnonzero(takes_part) for takes_part in rounds)
 
 
-def in_turn(rounds: int, clients: int, size: int) -> Draw:
+def _in_turn(sizes) -> Draw:
     """Cohorts of fixed size go through the population in one random order."""
 
     def draw(rng):
-        order = rng.permutation(clients)
+        order = rng.permutation(sizes.clients)
+        places = np.arange(sizes.rounds * sizes.size) % sizes.clients
+        return ParticipationLog(order[places.reshape(sizes.rounds, sizes.size)])
+
+    return draw
+
+
+def _same_cohort(sizes) -> Draw:
+    """One cohort in all rounds."""
+
+    def draw(rng):
         return ParticipationLog(
-            order[np.arange(t * size, (t + 1) * size) % clients] for t in range(rounds)
+            [rng.choice(sizes.clients, sizes.size, replace=False)] * sizes.rounds
         )
 
     return draw
 
 
-def same_cohort(rounds: int, clients: int, size: int) -> Draw:
-    """One cohort in all rounds."""
-
-    def draw(rng):
-        return ParticipationLog([rng.choice(clients, size, replace=False)] * rounds)
-
-    return draw
-
-
-def parts_by_schedule(rounds: int, clients: int, size: int, parts: int, groups: int = 1) -> Draw:
+def _parts_by_schedule(sizes, parts, groups=1) -> Draw:
     """Poisson samples of one part of the population, or of a group, in each of its turns.
 
     Each part has equally many turns, in a random order that is public.
     """
-    turns = -(-rounds // groups)
+    turns = -(-sizes.rounds // groups)
 
     def draw(rng):
-        order = rng.permutation(clients)
+        order = rng.permutation(sizes.clients)
         orders = [rng.permutation(np.arange(turns) % parts) for _ in range(groups)]
         used = [
             np.array_split(order[t % groups :: groups], parts)[orders[t % groups][t // groups]]
-            for t in range(rounds)
+            for t in range(sizes.rounds)
         ]
-        return ParticipationLog(part[rng.random(part.size) < size / part.size] for part in used)
+        return ParticipationLog(
+            part[rng.random(part.size) < sizes.size / part.size] for part in used
+        )
 
     return draw
 
 
-def in_sync(rounds: int, clients: int, size: int, together: int, spread: bool = True) -> Draw:
+def _in_sync(sizes, together, spread) -> Draw:
     """Clients in sets that come together, but for one set; the sizes of cohorts are as planned."""
 
     def draw(rng):
-        sets = rng.permutation(clients).reshape(-1, together)
+        sets = rng.permutation(sizes.clients).reshape(-1, together)
         cohorts = []
-        for _ in range(rounds):
-            number = rng.binomial(clients, size / clients) if spread else size
+        for _ in range(sizes.rounds):
+            number = rng.binomial(sizes.clients, sizes.rate) if spread else sizes.size
             order = rng.permutation(sets, axis=0)
             cohorts.append(order.ravel()[:number])
         return ParticipationLog(cohorts)
@@ -135,33 +143,33 @@ def in_sync(rounds: int, clients: int, size: int, together: int, spread: bool = 
     return draw
 
 
-def again_after(rounds: int, clients: int, size: int, lag: int, share: float) -> Draw:
+def _again_after(sizes, lag, share) -> Draw:
     """Poisson samples; of the cohort `lag` rounds before, a larger share comes again."""
-    rate = size / clients
+    rate = sizes.rate
     others = rate * (1 - share) / (1 - rate)
 
     def draw(rng):
-        came = np.zeros((rounds, clients), bool)
-        for t in range(rounds):
+        came = np.zeros(sizes[:2], bool)
+        for t in range(sizes.rounds):
             rates = np.where(came[t - lag], share, others) if t >= lag else rate
-            came[t] = rng.random(clients) < rates
-        return chosen(came)
+            came[t] = rng.random(sizes.clients) < rates
+        return _chosen(came)
 
     return draw
 
 
-def partly_frequent(rounds: int, clients: int, size: int, share: float, factor: float) -> Draw:
+def _partly_frequent(sizes, share, factor) -> Draw:
     """Poisson samples, where a share of the clients has a larger rate; the mean is as planned."""
-    rates = np.full(clients, size / clients * (1 - share * factor) / (1 - share))
-    rates[: round(share * clients)] = size / clients * factor
-    return lambda rng: chosen(rng.random(clients) < rates for _ in range(rounds))
+    rates = np.full(sizes.clients, sizes.rate * (1 - share * factor) / (1 - share))
+    rates[: round(share * sizes.clients)] = sizes.rate * factor
+    return lambda rng: _chosen(rng.random(sizes.clients) < rates for _ in range(sizes.rounds))
 
 
-def dependent(rounds: int, clients: int, size: int, spread: bool = True) -> dict[str, Draw]:
+def _dependent(sizes, spread=True) -> dict[str, Draw]:
     """Every client takes part at the planned rate, and cohorts depend on each other."""
     return {
-        'pairs in sync': in_sync(rounds, clients, size, 2, spread),
-        'cliques of 5 in sync': in_sync(rounds, clients, size, 5, spread),
+        'pairs in sync': _in_sync(sizes, 2, spread),
+        'cliques of 5 in sync': _in_sync(sizes, 5, spread),
     }
 
 
@@ -177,64 +185,65 @@ def with_client_always(log: ParticipationLog, rounds: Iterable[int], client: int
     )
 
 
-def poisson_at(rounds: int, clients: int, rate: float) -> Draw:
-    """Poisson samples at a rate of their own."""
-    return lambda rng: chosen(rng.random(clients) < rate for _ in range(rounds))
-
-
-def fixed_size(rounds: int, clients: int, size: int) -> Draw:
-    """Samples of fixed size without replacement."""
-    return lambda rng: ParticipationLog(
-        rng.choice(clients, size, replace=False) for _ in range(rounds)
+def _poisson_at(sizes, factor) -> Draw:
+    """Poisson samples at a rate that is larger by a factor."""
+    return lambda rng: _chosen(
+        rng.random(sizes.clients) < factor * sizes.rate for _ in range(sizes.rounds)
     )
 
 
-def _poisson_logs(rounds: int, clients: int, size: int) -> dict[str, Draw]:
-    rate = size / clients
+def _fixed_size(sizes) -> Draw:
+    """Samples of fixed size without replacement."""
+    return lambda rng: ParticipationLog(
+        rng.choice(sizes.clients, sizes.size, replace=False) for _ in range(sizes.rounds)
+    )
+
+
+def _poisson_logs(sizes) -> dict[str, Draw]:
     return {
-        'rate 1.1 p': poisson_at(rounds, clients, 1.1 * rate),
-        'rate 1.5 p': poisson_at(rounds, clients, 1.5 * rate),
-        'the same cohort always': same_cohort(rounds, clients, size),
+        'rate 1.1 p': _poisson_at(sizes, 1.1),
+        'rate 1.5 p': _poisson_at(sizes, 1.5),
+        'the same cohort always': _same_cohort(sizes),
         'one client in all rounds': lambda rng: with_client_always(
-            poisson_at(rounds, clients, rate)(rng), range(rounds)
+            _poisson_at(sizes, 1)(rng), range(sizes.rounds)
         ),
-        'everybody': poisson_at(rounds, clients, 1.0),
-        'in turn': in_turn(rounds, clients, size),
-        'fixed size': fixed_size(rounds, clients, size),
-        'half the population': poisson_at(rounds, clients // 2, 2 * rate),
-        **{
-            f'{parts} parts by a schedule': parts_by_schedule(rounds, clients, size, parts)
-            for parts in (2, 3, 4)
-        },
-        **dependent(rounds, clients, size),
-        '5 % of the clients three times as often': partly_frequent(rounds, clients, size, 0.05, 3),
-        'a quarter back after 3 rounds': again_after(rounds, clients, size, 3, 0.25),
+        'everybody': _poisson_at(sizes, 1 / sizes.rate),
+        'in turn': _in_turn(sizes),
+        'fixed size': _fixed_size(sizes),
+        'half the population': _poisson_at(sizes.halved(), 1),
+        **{f'{parts} parts by a schedule': _parts_by_schedule(sizes, parts) for parts in (2, 3, 4)},
+        **_dependent(sizes),
+        '5 % of the clients three times as often': _partly_frequent(sizes, 0.05, 3),
+        'a quarter back after 3 rounds': _again_after(sizes, 3, 0.25),
     }
 
 
-def _poisson(rounds: int, clients: int, size: int) -> Cases:
-    weak = {'rate 1.1 p'} if clients < 10_000 else ()
-    sizes = (rounds, clients, size)
-    return _cases('poisson', sizes, _poisson_logs(*sizes), weak)
+def _poisson(*sizes) -> Cases:
+    sizes = _Sizes(*sizes)
+    weak = {'rate 1.1 p'} if sizes.clients < 10_000 else ()
+    return _cases('poisson', sizes, _poisson_logs(sizes), weak)
 
 
-def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
-    def capped(draw: Draw, most: int = cap) -> Draw:
+def _truncated(cap, *sizes) -> Cases:
+    sizes = _Sizes(*sizes)
+
+    def capped(draw, most=cap):
         def draw_capped(rng):
             log = draw(rng)
-            cohorts = map(log.cohort, range(rounds))
+            cohorts = map(log.cohort, range(log.rounds))
             return ParticipationLog(rng.permutation(cohort)[:most] for cohort in cohorts)
 
         return draw_capped
 
+    plain = _poisson_at(sizes, 1)
     return _cases(
         'truncated_poisson',
-        (rounds, clients, size),
-        {name: capped(draw) for name, draw in _poisson_logs(rounds, clients, size).items()}
+        sizes,
+        {name: capped(draw) for name, draw in _poisson_logs(sizes).items()}
         | {
-            'no cap': poisson_at(rounds, clients, size / clients),
+            'no cap': plain,
             'one client in all rounds': lambda rng: with_client_always(
-                capped(poisson_at(rounds, clients, size / clients), cap - 1)(rng), range(rounds)
+                capped(plain, cap - 1)(rng), range(sizes.rounds)
             ),
         },
         # Pairs of which the cap cuts one client off are seen in 19 of 20 logs.
@@ -243,7 +252,10 @@ def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
     )
 
 
-def _without_replacement(rounds: int, clients: int, size: int) -> Cases:
+def _without_replacement(*sizes) -> Cases:
+    sizes = _Sizes(*sizes)
+    rounds, clients, size = sizes
+
     def one_in_all(rng):
         others = np.delete(np.arange(clients), 7)
         return ParticipationLog(
@@ -257,39 +269,38 @@ def _without_replacement(rounds: int, clients: int, size: int) -> Cases:
 
     return _cases(
         'without_replacement',
-        (rounds, clients, size),
+        sizes,
         {
-            'the same cohort always': same_cohort(rounds, clients, size),
+            'the same cohort always': _same_cohort(sizes),
             'one client in all rounds': one_in_all,
-            'in turn': in_turn(rounds, clients, size),
-            'half the population': fixed_size(rounds, clients // 2, size),
-            'random sizes': poisson_at(rounds, clients, size / clients),
+            'in turn': _in_turn(sizes),
+            'half the population': _fixed_size(sizes.halved()),
+            'random sizes': _poisson_at(sizes, 1),
             '2 parts by a schedule': parts_of_fixed_size,
-            **dependent(rounds, clients, size, spread=False),
+            **_dependent(sizes, spread=False),
         },
         fields=dict(noise_multiplier=1.5),
     )
 
 
-def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
-    rate = size * groups / clients
+def _cyclic(groups, *sizes) -> Cases:
+    sizes = _Sizes(*sizes)
+    rounds, rate = sizes.rounds, sizes.rate * groups
 
-    def at(factor: float, share: float = 1.0) -> Draw:
+    def groups_in_turn(rng):
+        order = rng.permutation(sizes.clients)
+        return [order[t % groups :: groups] for t in range(rounds)]
+
+    def at(factor, share=1.0):
         """A share of each group takes part at a rate that is larger by a factor."""
 
         def draw(rng):
-            order = rng.permutation(clients)
-            turns = [order[t % groups :: groups] for t in range(rounds)]
-            used = [group[: round(share * group.size)] for group in turns]
+            used = [group[: round(share * group.size)] for group in groups_in_turn(rng)]
             return ParticipationLog(
                 group[rng.random(group.size) < min(1.0, factor * rate)] for group in used
             )
 
         return draw
-
-    def half(rng):
-        order = rng.permutation(clients)
-        return ParticipationLog(order[t % groups :: groups][:size] for t in range(rounds))
 
     def always(rng):
         log = at(1.0)(rng)
@@ -297,15 +308,17 @@ def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
 
     return _cases(
         'cyclic_poisson',
-        (rounds, clients, size),
+        sizes,
         {
             'rate 1.1 p': at(1.1),
             'rate 1.5 p': at(1.5),
             'everybody': at(1 / rate),
-            'the same half of each group': half,
+            'the same half of each group': lambda rng: ParticipationLog(
+                group[: sizes.size] for group in groups_in_turn(rng)
+            ),
             'half the population': at(1 / rate, share=rate),
             'one client in all turns of its group': always,
-            'no groups': poisson_at(rounds, clients, size / clients),
+            'no groups': _poisson_at(sizes, 1),
         },
         {'rate 1.1 p', 'one client in all turns of its group'},
         dict(separation=groups),
@@ -313,17 +326,28 @@ def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
     )
 
 
-def of_slots(rounds: int, groups: int, slots: Callable[[np.random.Generator], np.ndarray]) -> Draw:
+def of_slots(rounds, groups, slots) -> Draw:
     """Clients in the rounds of their slots, [passes, clients], or [1, clients] for all passes."""
 
     def draw(rng):
         drawn = slots(rng)
-        return chosen(drawn[t // groups % len(drawn)] == t % groups for t in range(rounds))
+        return _chosen(drawn[t // groups % len(drawn)] == t % groups for t in range(rounds))
 
     return draw
 
 
-def _bins(rounds: int, clients: int, groups: int) -> Cases:
+def _of_slots(kind, rounds, clients, groups, slots, weak=(), **fields) -> Cases:
+    return _cases(
+        kind,
+        _Sizes(rounds, clients, clients // groups),
+        {name: of_slots(rounds, groups, draw) for name, draw in slots.items()},
+        weak,
+        fields,
+        groups=groups,
+    )
+
+
+def _bins(rounds, clients, groups) -> Cases:
     ids = np.arange(clients)
     slots = {
         'bins by id': lambda rng: ids[None] * groups // clients,
@@ -334,16 +358,10 @@ def _bins(rounds: int, clients: int, groups: int) -> Cases:
         'half the population': lambda rng: rng.integers(groups, size=(1, clients // 2)),
         'bins of both halves': lambda rng: np.tile(rng.integers(groups, size=(1, clients // 2)), 2),
     }
-    return _cases(
-        'balls_in_bins',
-        (rounds, clients, clients // groups),
-        {name: of_slots(rounds, groups, draw) for name, draw in slots.items()},
-        fields=dict(separation=groups),
-        groups=groups,
-    )
+    return _of_slots('balls_in_bins', rounds, clients, groups, slots, separation=groups)
 
 
-def _allocation(rounds: int, clients: int, groups: int) -> Cases:
+def _allocation(rounds, clients, groups) -> Cases:
     epochs = -(-rounds // groups)
 
     def uniform(rng, count=epochs):
@@ -374,25 +392,24 @@ def _allocation(rounds: int, clients: int, groups: int) -> Cases:
         slots['the slots of three epochs before'] = lambda rng: np.tile(
             uniform(rng, 3), (-(-epochs // 3), 1)
         )
-    return _cases(
-        'random_allocation',
-        (rounds, clients, clients // groups),
-        {name: of_slots(rounds, groups, draw) for name, draw in slots.items()},
-        # A client keeps its slot by chance with probability 1 / groups in each epoch.
-        {'one client always in the same slot'} if epochs < 11 else (),
-        dict(participation=Participation(rounds, 1, epochs)),
-        groups=groups,
+    # A client keeps its slot by chance with probability 1 / groups in each epoch.
+    weak = {'one client always in the same slot'} if epochs < 11 else ()
+    schema = Participation(rounds, 1, epochs)
+    return _of_slots(
+        'random_allocation', rounds, clients, groups, slots, weak, participation=schema
     )
 
 
-def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
+def _separated(groups, *sizes) -> Cases:
+    sizes = _Sizes(*sizes)
+    rounds, clients, size = sizes
     p = size / (clients - (groups - 1) * size)
 
     def draw(factor=1.0, cold=False, used=clients, fixed=False, always=0) -> Draw:
         """Free clients join at a rate that is larger by a factor."""
 
         def drawn(rng):
-            waits = np.full(groups, size / clients)
+            waits = np.full(groups, sizes.rate)
             waits[0] = 1 - waits[1:].sum()
             returns = np.zeros(used, int) if cold else rng.choice(groups, size=used, p=waits)
             returns[:always] = 0
@@ -406,7 +423,7 @@ def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
                     )
                 returns[joins] = t + groups
                 cohorts.append(joins)
-            return chosen(cohorts)
+            return _chosen(cohorts)
 
         return drawn
 
@@ -420,14 +437,14 @@ def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
     ids = np.arange(clients)
     return _cases(
         'b_min_sep',
-        (rounds, clients, size),
+        sizes,
         {
             'rate 1.1 p': draw(1.1),
             'rate 1.5 p': draw(1.5),
             'cold start': draw(cold=True),
-            'in turn': in_turn(rounds, clients, size),
-            'the same cohort always': same_cohort(rounds, clients, size // 2),
-            'the same cohorts in turn': in_turn(rounds, groups * size, size),
+            'in turn': _in_turn(sizes),
+            'the same cohort always': _same_cohort(sizes._replace(size=size // 2)),
+            'the same cohorts in turn': _in_turn(sizes._replace(clients=groups * size)),
             'fixed size': draw(cold=True, fixed=True),
             'fewer clients': draw(used=groups * size, fixed=True, cold=True),
             'half the population': draw(2.0, used=clients // 2),
@@ -444,18 +461,22 @@ CASES: dict[str, Cases] = {
     'poisson': _poisson(30, 1000, 100),
     'poisson, 10,000 clients': _poisson(100, 10_000, 1000),
     'poisson, population 10^6': _cases(
-        'poisson', (30, 10**6, 100), {'population 1,000': poisson_at(30, 1000, 0.1)}
+        'poisson',
+        _Sizes(30, 10**6, 100),
+        {'population 1,000': _poisson_at(_Sizes(30, 1000, 100), 1)},
     ),
     'without_replacement': _without_replacement(30, 1000, 50),
-    'cyclic_poisson': _cyclic(30, 1000, 50, 10),
+    'cyclic_poisson': _cyclic(10, 30, 1000, 50),
     'cyclic_poisson, 30 turns': dataclasses.replace(
-        _cyclic(120, 2000, 100, 4),
-        dishonest={'2 parts by a schedule': parts_by_schedule(120, 2000, 100, 2, groups=4)},
+        _cyclic(4, 120, 2000, 100),
+        dishonest={
+            '2 parts by a schedule': _parts_by_schedule(_Sizes(120, 2000, 100), 2, groups=4)
+        },
         weak=frozenset(),
     ),
-    'truncated_poisson': _truncated(30, 1000, 100, 110),
+    'truncated_poisson': _truncated(110, 30, 1000, 100),
     'balls_in_bins': _bins(30, 1000, 10),
     'random_allocation': _allocation(30, 1000, 10),
     'random_allocation, 12 epochs': _allocation(120, 1000, 10),
-    'b_min_sep': _separated(30, 1000, 100, 5),
+    'b_min_sep': _separated(5, 30, 1000, 100),
 }

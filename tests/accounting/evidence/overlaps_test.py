@@ -8,6 +8,7 @@ import pytest
 
 from dpfl import ParticipationLog
 from dpfl.accounting.evidence import earlier_cohorts, laws
+from tests.sizes import exhaustive, standard
 
 
 def _every_choice(clients, sizes):
@@ -114,7 +115,7 @@ def test_clients_shared_with_all_earlier_cohorts_by_their_definition(
         (2, 3, 1),
         (3, 2, 2),
         *(
-            pytest.param(*case, marks=pytest.mark.exhaustive if case[2] else pytest.mark.standard)
+            (exhaustive if case[2] else standard)(*case)
             for case in itertools.product((1, 2, 3), (1, 2, 4), range(4))
         ),
     ],

@@ -12,44 +12,44 @@ from dpfl.accounting.evidence import bins, refutation
 from tests import sampling_oracles
 from tests.accounting.evidence import dishonest_logs
 from tests.accounting.evidence.dishonest_logs import CASES
+from tests.sizes import standard
 
 _LARGE = 'poisson, 10,000 clients'
 _SMALL = [case for case in CASES if case != _LARGE]
 _KINDS = [case for case in _SMALL if ',' not in case]  # A case of each sampling.
-_NONE: dict[str, tuple[str, ...]] = {}
 # Statistics by the dishonest logs that each is there for.
 _SEEN_BY = {
-    'poisson': {'a quarter back after 3 rounds': ('overlaps with earlier cohorts',)},
-    'without_replacement': {'pairs in sync': ('overlaps with earlier cohorts',)},
-    'cyclic_poisson, 30 turns': {'2 parts by a schedule': ('overlaps with earlier cohorts',)},
+    'poisson': {'a quarter back after 3 rounds': {'overlaps with earlier cohorts'}},
+    'without_replacement': {'pairs in sync': {'overlaps with earlier cohorts'}},
+    'cyclic_poisson, 30 turns': {'2 parts by a schedule': {'overlaps with earlier cohorts'}},
     'balls_in_bins': {
-        'bins by id': ('bins of clients 1 apart',),
-        'id mod 10': ('slots of clients at any distance',),
-        'bins of both halves': ('slots of clients at any distance',),
-        'bins of equal size': ('cohorts of too equal sizes',),
-        'all in one bin': ('largest cohort',),
-        'other bins in each pass': ('turns',),
-        'half the population': ('clients of a pass',),
+        'bins by id': {'bins of clients 1 apart'},
+        'id mod 10': {'slots of clients at any distance'},
+        'bins of both halves': {'slots of clients at any distance'},
+        'bins of equal size': {'cohorts of too equal sizes'},
+        'all in one bin': {'largest cohort'},
+        'other bins in each pass': {'turns'},
+        'half the population': {'clients of a pass'},
     },
     'random_allocation': {
-        'the same slots in all epochs': ('slots of a client in successive epochs',),
-        'the next slot in each epoch': ('slots of a client in successive epochs',),
-        'slots of the neighbours': ('slots of earlier epochs',),
-        'slots by id': ('slots of clients by distance',),
-        'slots of both halves': ('slots of clients by distance',),
+        'the same slots in all epochs': {'slots of a client in successive epochs'},
+        'the next slot in each epoch': {'slots of a client in successive epochs'},
+        'slots of the neighbours': {'slots of earlier epochs'},
+        'slots by id': {'slots of clients by distance'},
+        'slots of both halves': {'slots of clients by distance'},
     },
     'random_allocation, 12 epochs': {
-        'the slots of three epochs before': ('slots of earlier epochs',),
-        'one client always in the same slot': ('client most often in the same slot',),
+        'the slots of three epochs before': {'slots of earlier epochs'},
+        'one client always in the same slot': {'client most often in the same slot'},
     },
     'b_min_sep': {
-        'rate 1.5 p': ('participations in total', 'participations given the rounds before'),
-        'cold start': ('clients of the first rounds',),
-        'in turn': ('overlap with the cohort 5 rounds before',),
-        'the same cohorts in turn': ('overlap with the cohort 5 rounds before',),
-        'the same cohort always': ('separation',),
-        'fixed size': ('spread of the sizes of cohorts',),
-        'fewer clients': ('new clients given the rounds before',),
+        'rate 1.5 p': {'participations in total', 'participations given the rounds before'},
+        'cold start': {'clients of the first rounds'},
+        'in turn': {'overlap with the cohort 5 rounds before'},
+        'the same cohorts in turn': {'overlap with the cohort 5 rounds before'},
+        'the same cohort always': {'separation'},
+        'fixed size': {'spread of the sizes of cohorts'},
+        'fewer clients': {'new clients given the rounds before'},
     },
 }
 
@@ -58,17 +58,17 @@ def _refuting(plan, log, *level):
     return {test.name for test in refutation.refutations(plan, log, *level)}
 
 
-@pytest.mark.parametrize('case', [*_SMALL, pytest.param(_LARGE, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('case', [*_SMALL, standard(_LARGE)])
 def test_dishonest_logs_are_refuted_by_the_statistic_for_them(case):
-    cases, seen_by = CASES[case], _SEEN_BY.get(case, _NONE)
+    cases, seen_by = CASES[case], _SEEN_BY.get(case, {})
     assert seen_by.keys() <= cases.dishonest.keys()
     for name, draw in cases.dishonest.items():
         found = _refuting(cases.plan, draw(np.random.default_rng(1)))
         assert found or name in cases.weak, name
-        assert found >= {*seen_by.get(name, ())}, name
+        assert found >= seen_by.get(name, set()), name
 
 
-@pytest.mark.parametrize('seeds', [2, pytest.param(50, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('seeds', [2, standard(50)])
 @pytest.mark.parametrize('case', _SMALL)
 def test_honest_logs_are_not_refuted(case, seeds):
     for seed in range(seeds):
@@ -195,14 +195,14 @@ _SETS_OF_TWO = [(cohort, 1 / 6) for cohort in itertools.combinations(range(4), 2
         (_slots, ('balls_in_bins', 2, 8, 2)),
         (_slots, ('random_allocation', 4, 4, 2)),
         (_slots, ('random_allocation', 2, 5, 3)),
-        pytest.param(_slots, ('random_allocation', 5, 3, 3), marks=pytest.mark.standard),
-        pytest.param(_slots, ('random_allocation', 5, 3, 2), marks=pytest.mark.standard),
+        standard(_slots, ('random_allocation', 5, 3, 3)),
+        standard(_slots, ('random_allocation', 5, 3, 2)),
         (_waits, (4, 3, 1, 2)),
         (_waits, (2, 4, 1, 3)),
         (_waits, (3, 3, 2, 1)),
         (_waits, (1, 4, 1, 2)),
-        pytest.param(_waits, (5, 4, 1, 3), marks=pytest.mark.standard),
-        pytest.param(_waits, (4, 3, 1, 3), marks=pytest.mark.standard),
+        standard(_waits, (5, 4, 1, 3)),
+        standard(_waits, (4, 3, 1, 3)),
     ],
 )
 def test_p_values_are_valid_over_all_outcomes(make, arguments):

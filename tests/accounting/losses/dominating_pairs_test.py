@@ -12,10 +12,12 @@ import pytest
 from dpfl import accounting
 from dpfl.accounting.losses import dominating_pairs, loss_distribution
 from dpfl.accounting.losses.dominating_pairs import Neighbours
+from tests.sizes import standard
 
 _X = np.linspace(-14, 14, 4001)
 _ALPHAS = (0.3, 0.8, 0.97, 1.0, 1.02, 1.2, 2.0, 6.0)
 _INTEGRATION = 8e-6  # Error of the trapezoidal rule at a kink.
+every_adjacency = pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
 
 
 def _mixture(weighted_means, x=_X):
@@ -97,7 +99,7 @@ def _require_attained(worst, pair):
         assert found == pytest.approx(curve(alpha), abs=_INTEGRATION), alpha
 
 
-@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+@every_adjacency
 @pytest.mark.parametrize('population, cohort', [(3, 1), (4, 2), (4, 4)])
 @pytest.mark.parametrize('clip', [0.4, 1.5])
 def test_no_placement_of_data_exceeds_the_pair_of_fixed_size(adjacency, population, cohort, clip):
@@ -122,8 +124,8 @@ def test_updates_at_most_one_clip_norm_apart_have_the_pair_of_one_clip_norm():
     _require_attained(worst, pair)
 
 
-@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
-@pytest.mark.parametrize('members', [1, 2, pytest.param(3, marks=pytest.mark.standard)])
+@every_adjacency
+@pytest.mark.parametrize('members', [1, 2, standard(3)])
 @pytest.mark.parametrize('clip, probability', [(0.5, 0.3), (1.2, 0.7)])
 def test_no_placement_of_data_exceeds_the_pair_of_a_poisson_sample(
     adjacency, members, clip, probability
@@ -138,7 +140,7 @@ def test_no_placement_of_data_exceeds_the_pair_of_a_poisson_sample(
     _require_attained(worst, pair)
 
 
-@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+@every_adjacency
 @pytest.mark.parametrize('members', [2, 3])
 def test_no_placement_of_data_exceeds_the_pair_of_a_group_in_fixed_size_samples(adjacency, members):
     clip, population, cohort = 0.6, 5, 2
@@ -157,7 +159,7 @@ def test_no_placement_of_data_exceeds_the_pair_of_a_group_in_fixed_size_samples(
     assert worst[1.2] >= 0.75 * bounds[1.2]
 
 
-@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+@every_adjacency
 def test_vectors_in_a_plane_are_no_worse_than_numbers(adjacency):
     # One client of three in the sample; updates anywhere in a disc.
     clip, rng = 1.0, np.random.default_rng(5)
@@ -193,7 +195,7 @@ _PAIRS = {
 
 
 @pytest.mark.parametrize('name', _PAIRS)
-@pytest.mark.parametrize('delta', [0.1, pytest.param(1e-3, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('delta', [0.1, standard(1e-3)])
 def test_epsilon_of_one_round_is_where_its_curve_meets_delta(name, delta):
     curve = _curve(_PAIRS[name])
     epsilon = loss_distribution.epsilon([(_PAIRS[name], 1)], delta)

@@ -115,12 +115,10 @@ def test_delta_is_that_of_the_definition(epsilon, mean, deviation):
 
 
 def test_equal_distributions_are_private_and_points_are_not():
-    assert estimate_lib.epsilon(0.0, 1.0, 1e-9) == 0.0
-    assert estimate_lib.epsilon(1e-9, 1.0, 1e-6) == 0.0
-    assert estimate_lib.epsilon(1.0, 0.0, 1e-6) == math.inf
-    assert estimate_lib.epsilon(1e6, 1.0, 1e-6) == math.inf
-    assert estimate_lib.epsilon(2.0, 1e-8, 1e-3) == math.inf
-    assert estimate_lib.epsilon(20.0, 2e-15, 1e-3) == math.inf
+    for arguments in ((0.0, 1.0, 1e-9), (1e-9, 1.0, 1e-6)):
+        assert estimate_lib.epsilon(*arguments) == 0.0
+    for arguments in ((1.0, 0.0, 1e-6), (1e6, 1.0, 1e-6), (2.0, 1e-8, 1e-3), (20.0, 2e-15, 1e-3)):
+        assert estimate_lib.epsilon(*arguments) == math.inf
     epsilon = estimate_lib.epsilon(0.8, 1.3, 1e-5)
     assert estimate_lib.delta(epsilon, 0.8, 1.3) == pytest.approx(1e-5, rel=1e-6)
 

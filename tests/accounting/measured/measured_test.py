@@ -10,7 +10,7 @@ import pytest
 from dpfl import Participation, accounting
 from dpfl.accounting.measured import estimate, sums
 from dpfl.accounting.measured.measured import Measured, Scores, mu_of, read
-from tests import json_schema
+from tests import json_schema, json_values
 from tests.accounting import plans
 
 _ROUNDS = 6
@@ -178,7 +178,7 @@ def test_the_report_has_a_section_that_its_json_keeps():
         ('mu_of_canaries', -1),
         ('delta', 2),
     ):
-        changed = json.dumps({**values, 'measured': {**values['measured'], name: value}})
+        changed = json.dumps(json_values.changed(values, f'measured.{name}', value))
         with pytest.raises(ValueError, match='not a privacy report'):
             accounting.PrivacyReport.from_json(changed)
     page = report.render()

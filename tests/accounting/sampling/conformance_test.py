@@ -174,7 +174,7 @@ def test_a_log_of_the_sampler_keeps_the_plan(sampling):
     assert all(words in assumptions or words in page for words in _SAID[sampling])
     assert ('IS AN ESTIMATE' in assumptions) == (sampling in _ESTIMATED)
     assert 'zCDP' not in report.to_dict()['statement'] and 'Amplification by' not in page
-    again = accounting.PrivacyReport.from_json(report.to_json())
+    again = plans.read(report)
     assert again.to_dict() == report.to_dict()
     # With the log known nothing is amplified.
     most = report.observed_guarantee.max_participations

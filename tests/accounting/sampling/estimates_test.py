@@ -13,6 +13,7 @@ from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import monte_carlo
 from tests import sampling_oracles
 from tests.accounting import plans
+from tests.sizes import standard
 
 _DELTA = 1e-4
 
@@ -84,7 +85,7 @@ def _calibrated(epsilon):
     )
 
 
-@pytest.mark.parametrize('target', [0.5, pytest.param(3.0, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('target', [0.5, standard(3.0)])
 def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, target):
     seeds, epsilon = [], monte_carlo.epsilon
 
@@ -150,7 +151,7 @@ def test_the_tradeoff_curve_counts_amplification_at_the_deltas(sampling):
     )
     assert report.tradeoff.advantage == pytest.approx(min(least, certain.advantage), rel=1e-6)
     assert '(upper bounds, with the confidence of epsilon)' in report.render()
-    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    assert plans.read(report) == report
     if sampling == 'balls_in_bins':  # The advantage is the divergence at epsilon 0.
         matrix = plan.mechanism.strategy_matrix()
         patterns = [(1 / 3, (np.arange(7) % 3 == first).astype(float)) for first in range(3)]

@@ -17,6 +17,7 @@ from dpfl.accounting.sampling import balls_in_bins, monte_carlo
 from dpfl.accounting.sampling.b_min_sep import Release, Separated
 from dpfl.simulation.sampling import RandomSampler
 from tests import sampling_oracles
+from tests.sizes import standard
 
 _SAMPLES = 50_000
 
@@ -82,26 +83,22 @@ def _waits(rounds, separation, bands, probability):
     return Separated(matrix, separation, probability), matrix, patterns
 
 
-def _standard(*case):
-    return pytest.param(*case, marks=pytest.mark.standard)
-
-
 @pytest.mark.parametrize(
     'make, arguments, stddev, delta, most',
     [
         (_bins, (2, 2), 1.0, 1e-3, 1.05),
         (_bins, (3, 2), 3.0, 1e-6, 1.05),
         (_bins, (3, 3), 3.0, 1e-3, 1.05),
-        _standard(_bins, (4, 2), 2.0, 1e-5, 1.05),
-        _standard(_bins, (4, 3), 4.0, 1e-4, 1.05),
+        standard(_bins, (4, 2), 2.0, 1e-5, 1.05),
+        standard(_bins, (4, 3), 4.0, 1e-4, 1.05),
         (_slots, (3, 2), 1.5, 1e-4, 1.03),
-        _standard(_slots, (4, 2), 2.0, 1e-4, 1.03),
+        standard(_slots, (4, 2), 2.0, 1e-4, 1.03),
         # With noise that is correlated between epochs it is a bound.
         (_slots, (3, 2, 0.3), 1.5, 1e-4, 1.3),
-        _standard(_slots, (4, 2, 0.3), 2.0, 1e-4, 1.3),
+        standard(_slots, (4, 2, 0.3), 2.0, 1e-4, 1.3),
         (_waits, (2, 1, 1, 0.3), 1.5, 1e-4, 1.08),
         (_waits, (3, 2, 2, 0.4), 2.0, 1e-4, 1.08),
-        _standard(_waits, (3, 1, 1, 0.1), 1.0, 1e-3, 1.08),
+        standard(_waits, (3, 1, 1, 0.1), 1.0, 1e-3, 1.08),
         (_waits, (3, 3, 2, 0.5), 2.0, 1e-6, 1.08),
     ],
 )
@@ -246,7 +243,7 @@ def test_likelihoods_and_moments_are_those_of_all_sets(case):
 
 
 @pytest.mark.parametrize('case', _CASES)
-@pytest.mark.parametrize('tilt', [2.5, pytest.param(1.0, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('tilt', [2.5, standard(1.0)])
 def test_samples_have_the_law_of_the_proposals(case, tilt):
     release, weights, means, updates = _all_sets(*case)
     count, rounds = 20_000, case[0]

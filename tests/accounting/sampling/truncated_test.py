@@ -15,6 +15,7 @@ from dpfl.accounting import events
 from dpfl.accounting.losses import dominating_pairs
 from tests import oracles
 from tests.accounting import plans
+from tests.sizes import standard
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent
 
@@ -74,8 +75,8 @@ def _event(population, probability, cap, noise_multiplier, rounds=1):
     [
         (5, 0.3, 2, 1e-2),
         (4, 0.6, 1, 1e-5),
-        pytest.param(6, 0.2, 3, 1e-5, marks=pytest.mark.standard),
-        pytest.param(6, 0.2, 3, 1e-2, marks=pytest.mark.standard),
+        standard(6, 0.2, 3, 1e-5),
+        standard(6, 0.2, 3, 1e-2),
     ],
 )
 def test_no_accountant_reports_less_than_the_exact_curve(population, probability, cap, delta):
@@ -112,7 +113,7 @@ def test_probabilities_of_a_full_sample(population, probability, cap):
     [
         (200, 1e-12, 25),
         (400, 1e-12, 26),
-        pytest.param(10_000, 0.01, 1000, marks=pytest.mark.standard),
+        standard(10_000, 0.01, 1000),
         (3, 1e-200, 1),
         (3, 1e-200, 2),
     ],
@@ -161,7 +162,7 @@ def test_the_event_of_a_plan():
     assert plans.sampled('poisson').epsilon(1e-5) < plan.epsilon(1e-5)
 
 
-@pytest.mark.parametrize('is_fixed', [False, pytest.param(True, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('is_fixed', [False, standard(True)])
 def test_zeroed_out_clients_of_different_samples_compose_if_that_is_said(is_fixed):
     others, noise = _cohorts(4, 0.3, 4), 2.0
     other = dp_accounting.PoissonSampledDpEvent(0.3, _GAUSSIAN(noise))

@@ -83,7 +83,7 @@ def test_it_plans_and_reports_and_reads():
     assert report.basis == 'plan' and report.guarantee.epsilons == (once,)
     text = report.to_json() + report.render()
     assert 'the 40 clients were put into a random order.' in text and 'a random order, 10' in text
-    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    assert plans.read(report) == report
     # No event says its bound, so a composition has the event alone.
     both = two_reports.guarantee(
         [report, report.__class__.from_plan(plans.independent(1), [_DELTA])]
@@ -92,7 +92,7 @@ def test_it_plans_and_reports_and_reads():
     # A log that it cannot have made loses it, and is accounted for as it is.
     twice = plans.report(plan, [_DELTA], [draw(0), draw(0)])
     assert 'A client took part 2 times.' in twice.observed.violations
-    assert accounting.PrivacyReport.from_json(twice.to_json()) == twice
+    assert plans.read(twice) == twice
     assert twice.guarantee.epsilons[0] > once
 
 

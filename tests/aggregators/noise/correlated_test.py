@@ -77,7 +77,7 @@ def test_states_without_their_zero_buffers_give_the_same_bits(make):
             np.testing.assert_array_equal(leaf, other)
 
 
-@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+@mechanism_cases.every
 def test_fresh_noise_of_float32_coordinates_keeps_the_digits_of_float64(make):
     """The first row has no past, which may be float32: it is z / C[0, 0]."""
     mechanism = make(_ROUNDS)

@@ -94,7 +94,7 @@ def test_clip_norms_of_a_schedule_scale_noise_and_updates():
         plan = _plan(mechanisms.Identity(4), clip_schedule=schedule)
         query = _query(plan)
         with aggregators.HardenedRing(plan) as ring:
-            rows, _ = rounds.run(query, query.initial_global_state(), [()] * 4, _SPECS, ring)
+            rows, _ = rounds.run(query, None, [()] * 4, _SPECS, ring)
         released.append(rows)
     np.testing.assert_array_equal(released[1][:2], released[0][:2])
     np.testing.assert_array_equal(released[1][2:], released[0][2:] / 2)

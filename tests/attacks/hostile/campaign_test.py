@@ -9,9 +9,10 @@ import pytest
 
 from tests import forked_binaries
 from tests.attacks.hostile import campaign, refusals, targets
+from tests.sizes import exhaustive
 
 
-@pytest.mark.parametrize('cases', [40, pytest.param(400, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [40, exhaustive(400)])
 @pytest.mark.parametrize('make', targets.FAST, ids=lambda make: make.__name__)
 def test_mutated_files_are_one_line_or_a_right_result(make, cases, tmp_path):
     outcomes = campaign.run(make(), tmp_path, cases)

@@ -156,23 +156,6 @@ def test_pickles_are_never_loaded(tmp_path):
     assert not (tmp_path / 'executed').exists()
 
 
-@pytest.mark.parametrize(
-    'names', [['base', 'base/rounds'], ['base/rounds', 'base'], ['base/' * 500 + 'rounds']]
-)
-def test_parameters_that_hide_each_other_are_refused(names, tmp_path):
-    arrays = {'schema_version': np.array(1), 'mechanism': np.array('restarted')}
-    arrays |= {name: np.array(3) for name in names}
-    members = [(f'{name}.npy', _npy(array)) for name, array in arrays.items()]
-    refused(lambda: mechanisms.load(_archive(tmp_path / 'a.npz', *members)))
-
-
-def test_offsets_whose_differences_overflow_are_refused(tmp_path):
-    path = tmp_path / 'log.npz'
-    offsets = np.array([0, 2**63 - 1, -(2**63), -1, 3])
-    np.savez(path, clients=np.array([1, 2, 3]), offsets=offsets)
-    assert 'offsets decrease' in refused(lambda: ParticipationLog.load(path))
-
-
 # --- Files of a run.
 
 

@@ -11,6 +11,7 @@ from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.reports import report as report_lib
 from dpfl.accounting.reports.inputs import About, Extension
 from dpfl.accounting.reports.report import PrivacyReport
+from tests import json_values
 from tests.accounting import plans
 from tests.attacks.hostile.refusals import refused
 
@@ -76,16 +77,6 @@ def _values(name: str) -> dict:
     return json.loads(_text(_REPORTS[name]))
 
 
-def _set(values, path: str, value) -> None:
-    """Sets the value at a path such as `observed.refutations.0.test`; removes it if it is `...`."""
-    *places, last = [int(part) if part.isdecimal() else part for part in path.split('.')]
-    part = functools.reduce(lambda part, place: part[place], places, values)
-    if value is ...:
-        del part[last]
-    else:
-        part[last] = value
-
-
 def _leaves(values, path=''):
     for key, value in values.items() if isinstance(values, dict) else enumerate(values):
         if isinstance(value, (dict, list)) and value:
@@ -105,10 +96,8 @@ def _other(value):
 
 
 def _is_accepted(name: str, path: str, value) -> bool:
-    values = _values(name)
-    _set(values, path, value)
     try:
-        _read(values)
+        _read(json_values.changed(_values(name), path, value))
     except ValueError:
         return False
     return True
@@ -158,9 +147,7 @@ def test_every_key_of_a_report_is_needed_and_no_other_is_known():
     for path in (*observed, 'history', 'stops_by_rule', 'stop_at_accuracy'):
         assert not _is_accepted('refuted', path, ...), path
     for path in ('new', 'plan_guarantee.new', 'observed.new', 'membership.new'):
-        values = _values('whole')
-        _set(values, path, 1)
-        assert 'new' in _refusal(values)
+        assert 'new' in _refusal(json_values.changed(_values('whole'), path, 1))
 
 
 def _extension(released, planned, rounds) -> dict:
@@ -221,6 +208,13 @@ _VIOLATIONS = 'observed.violations: must have'
         ('plan', 'observed', [], _OTHER_TYPE),
         ('plan', 'plan', [1], _OTHER_TYPE),
         ('plan', 'mechanism_parameters', 5, _OTHER_TYPE),
+        ('whole', 'clip_course', None, _OTHER_TYPE),
+        ('whole', 'clip_course.estimate', ..., _OTHER_TYPE),
+        ('whole', 'clip_course.estimate', 0.0, _OTHER_TYPE),
+        *(
+            ('whole', 'clip_course.norms', norms, _OTHER_TYPE)
+            for norms in ([[0, -1.0]], [[1, 1.0], [1, 2.0]], [[0.5, 1.0]], [[0]])
+        ),
         # Accountants that there are not, or that give another epsilon.
         *(
             ('plan', 'plan_guarantee.accountants', names, 'plan_guarantee.accountants')
@@ -229,9 +223,7 @@ _VIOLATIONS = 'observed.violations: must have'
     ],
 )
 def test_a_value_that_no_report_has_is_refused(name, path, value, said):
-    values = _values(name)
-    _set(values, path, value)
-    assert said in _refusal(values)
+    assert said in _refusal(json_values.changed(_values(name), path, value))
 
 
 def test_a_report_may_promise_less():

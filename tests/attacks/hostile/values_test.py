@@ -30,32 +30,6 @@ def test_only_numbers_are_numbers():
     refused(lambda: _validate.number('a', 10**400))
 
 
-_TREE = {'mechanism': 'tree', 'rounds': 3}
-_RESTARTED = {'mechanism': 'restarted', 'base': _TREE, 'starts': [], 'rounds': 3}
-_DEEP = _RESTARTED
-for _ in range(500):
-    _DEEP = _RESTARTED | {'base': _DEEP}
-
-
-@pytest.mark.parametrize(
-    'values',
-    [
-        *([], None, 'tree', {'mechanism': ['tree']}, {'mechanism': {}}),
-        *(_TREE | {'a\nb': 1}, _TREE | {'rounds': 10**12}),
-        {'mechanism': 'full_honaker_tree', 'rounds': 3, 'completed': 'no'},
-        {'mechanism': 'banded', 'diagonals': [['1']]},
-        {'mechanism': 'banded', 'diagonals': [[1e155]]},
-        {'mechanism': 'blt', 'rounds': 6, 'decay': [0.9], 'scale': [4e159]},
-        {'mechanism': 'blt', 'rounds': 3, 'decay': [0.5] * 2000, 'scale': [0.1] * 2000},
-        {'mechanism': 'banded_toeplitz', 'rounds': 6, 'coefficients': [1e200]},
-        *(_DEEP, _RESTARTED | {'base': 3}, _RESTARTED | {'starts': [float('inf')]}),
-    ],
-    ids=lambda values: str(values)[:60],
-)
-def test_a_mechanism_of_any_values_is_refused_in_one_line(values):
-    refused(lambda: mechanisms.from_dict(values))
-
-
 @pytest.mark.parametrize(
     'text, message',
     [

@@ -14,6 +14,7 @@ from scipy import stats
 
 from dpfl.mechanisms.hardened import discrete_gaussian
 from dpfl.mechanisms.hardened.discrete_gaussian import TABLE_BITS, DiscreteGaussian, Keystream
+from tests.sizes import standard
 
 
 @pytest.fixture(autouse=True)
@@ -209,9 +210,7 @@ def test_zero_does_not_count_twice():
         assert rejected.size == expected
 
 
-@pytest.mark.parametrize(
-    'stddev, strips', [(0.3, 4094), (2.5, 4094), pytest.param(2.5, 7, marks=pytest.mark.standard)]
-)
+@pytest.mark.parametrize('stddev, strips', [(0.3, 4094), (2.5, 4094), standard(2.5, 7)])
 def test_probabilities_of_small_deviations(stddev, strips):
     """Chi-square with a fixed seed, with and without a tail."""
     # What comes from the tail takes integers in Python.
@@ -236,7 +235,7 @@ def test_probabilities_of_small_deviations(stddev, strips):
 
 @pytest.mark.parametrize(
     'name',
-    ['strips of four', 'production', pytest.param('tail of strips', marks=pytest.mark.standard)],
+    ['strips of four', 'production', standard('tail of strips')],
 )
 def test_moments_and_distribution_of_wide_ones(name):
     sampler, size = _SAMPLERS[name], 60_000 if 'tail' in name else 300_000

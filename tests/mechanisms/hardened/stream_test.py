@@ -13,6 +13,7 @@ from dpfl import Participation, mechanisms
 from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, stream
 from tests import mechanism_cases, oracles
+from tests.sizes import standard
 
 _ROUNDS = 12
 _SIGMA = 2.0**40
@@ -60,7 +61,7 @@ def _predictions(kernel, w):
     return predictions
 
 
-@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+@mechanism_cases.every
 def test_exact_replay_in_python_integers(make):
     """The noise w is z plus the rounded prediction, and no prediction is further off than E."""
     kernel = make(_ROUNDS).kernel()
@@ -90,7 +91,7 @@ def _noise_of(kernel, w):
     return np.array(z)
 
 
-@pytest.mark.parametrize('rounds', [60, pytest.param(200, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('rounds', [60, standard(200)])
 def test_the_coefficients_are_those_of_the_matrix(rounds):
     """What `rounding.COEFFICIENTS` says of the kernels: C from w to z."""
     checked = 0

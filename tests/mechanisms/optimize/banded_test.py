@@ -7,6 +7,7 @@ from scipy import optimize
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms.optimize import banded
 from dpfl.mechanisms.optimize.banded import Norms, optimize_banded
+from tests.sizes import standard
 
 
 def _gram(mechanism):
@@ -50,9 +51,9 @@ def _cosine(n):
         ((60, 15), 15, 'equal', mechanisms.workload.momentum(60, 0.9)),
         ((60, 6), 6, 'free', None),
         ((60, 8, 3), 6, 'free', None),
-        pytest.param((60, 15), 15, 'equal', _cosine(60), marks=pytest.mark.standard),
-        pytest.param((256, 64), 64, 'equal', None, marks=pytest.mark.standard),
-        pytest.param((142, 10, 15), 5, 'free', None, marks=pytest.mark.standard),
+        standard((60, 15), 15, 'equal', _cosine(60)),
+        standard((256, 64), 64, 'equal', None),
+        standard((142, 10, 15), 5, 'free', None),
     ],
 )
 def test_optimum_is_proven_by_duality(schema, bands, column_norms, workload):

@@ -6,6 +6,7 @@ import pytest
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms.optimize import block_blt, cutting_planes, scaled_blt
+from tests.sizes import standard
 
 _STACKOVERFLOW = Participation(2052, 342, 6)
 
@@ -17,7 +18,7 @@ def test_published_losses_of_designs_for_one_participation(buffers, rms_loss, ma
     assert blt.max_loss(_STACKOVERFLOW) == pytest.approx(max_loss, abs=0.01)
 
 
-@pytest.mark.parametrize('cases', [3, pytest.param(25, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('cases', [3, standard(25)])
 def test_coefficients_are_monotone_for_random_schemas(cases):
     rng = np.random.default_rng(cases)
     for _ in range(cases):

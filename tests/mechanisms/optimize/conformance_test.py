@@ -1,6 +1,7 @@
 """One list of optimisers, one list of properties: a new optimiser enters the registry."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from dpfl import Participation, _cache, errors, mechanisms
 from dpfl.mechanisms import registry
 from tests import oracles
+from tests.sizes import exhaustive, standard
 
 _STACKOVERFLOW = Participation(2052, 342, 6)
 _SMALL = Participation(12, 4, 3)
@@ -49,16 +51,13 @@ def _size(name, schema):
     return bands if registry.ENTRIES[name].optimizer.size == 'bands' else 1
 
 
-@pytest.mark.parametrize('schemas', [(_SMALL,), pytest.param(_SCHEMAS, marks=pytest.mark.standard)])
+@pytest.mark.parametrize('schemas', [(_SMALL,), standard(_SCHEMAS)])
 @pytest.mark.parametrize(
     'name, loss',
     [
         # Blocks are searched for seconds, with either loss in the same way.
-        pytest.param(
-            name, loss, marks=pytest.mark.standard if (name, loss) == ('block_blt', 'rms') else []
-        )
-        for name in registry.OPTIMIZED
-        for loss in ('max', 'rms')
+        standard(*case) if case == ('block_blt', 'rms') else case
+        for case in itertools.product(registry.OPTIMIZED, ('max', 'rms'))
     ],
 )
 def test_results_are_proven_and_no_worse_than_simpler_ones(name, loss, schemas):
@@ -83,16 +82,13 @@ def test_results_are_proven_and_no_worse_than_simpler_ones(name, loss, schemas):
 
 @pytest.mark.parametrize(
     'name',
-    [
-        pytest.param(name, marks=pytest.mark.standard if name == 'block_blt' else [])
-        for name in registry.OPTIMIZED
-    ],
+    [standard(name) if name == 'block_blt' else name for name in registry.OPTIMIZED],
 )
 @pytest.mark.parametrize(
     'loss, workload',
     [
         ('max', 'momentum'),
-        pytest.param('rms', 'schedule', marks=pytest.mark.standard),
+        standard('rms', 'schedule'),
     ],
 )
 def test_a_workload_is_what_is_optimised(name, loss, workload):
@@ -200,8 +196,8 @@ _SLOW_KNOWN = [
     'name, schema, size, loss, most',
     [
         *_SMALL_KNOWN,
-        *(pytest.param(*row, marks=pytest.mark.standard) for row in _KNOWN),
-        *(pytest.param(*row, marks=pytest.mark.exhaustive) for row in _SLOW_KNOWN),
+        *(standard(*row) for row in _KNOWN),
+        *(exhaustive(*row) for row in _SLOW_KNOWN),
     ],
 )
 def test_known_losses_are_reached(name, schema, size, loss, most):

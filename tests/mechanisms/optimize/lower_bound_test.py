@@ -11,6 +11,7 @@ from dpfl import Participation, mechanisms
 from dpfl.mechanisms.optimize import lower_bound
 from dpfl.mechanisms.optimize.lower_bound import Chain
 from tests import oracles
+from tests.sizes import exhaustive, standard
 
 
 def _random_chain(generator, participations, cells):
@@ -144,7 +145,7 @@ def _best_matrix(u, a, loss):
     return of(entries)[0]
 
 
-@pytest.mark.parametrize('cases', [20, pytest.param(500, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [20, exhaustive(500)])
 def test_random_matrices_are_not_below_the_bound(cases):
     generator = np.random.default_rng(0)
     for _ in range(cases):
@@ -176,8 +177,8 @@ def test_random_matrices_are_not_below_the_bound(cases):
         ((5, 2, 3), None),
         ((5, 2, 3), mechanisms.workload.momentum(5, 0.8)),
         ((6, 6, 1), None),
-        pytest.param((6, 2, 3), None, marks=pytest.mark.standard),
-        pytest.param((6, 3, 2), None, marks=pytest.mark.standard),
+        standard((6, 2, 3), None),
+        standard((6, 3, 2), None),
     ],
 )
 def test_the_bound_is_nearly_the_least_loss_there_is(schema, workload, loss):
@@ -194,8 +195,8 @@ def test_the_bound_is_nearly_the_least_loss_there_is(schema, workload, loss):
         ((24, 6, 4), 'rms'),
         # With one participation BandMF with all bands is the best.
         ((20, 20, 1), 'max'),
-        pytest.param((24, 6, 4), 'max', marks=pytest.mark.standard),
-        pytest.param((48, 4, 12), 'rms', marks=pytest.mark.standard),
+        standard((24, 6, 4), 'max'),
+        standard((48, 4, 12), 'rms'),
     ],
 )
 def test_banded_strategies_with_free_norms_are_nearly_the_best(schema, loss):
@@ -216,7 +217,7 @@ def test_participation_in_every_round_needs_independent_noise():
     'schema, loss',
     [((600, 1, 600), 'rms'), ((300, 7, 30), 'rms'), ((300, 299, 2), 'rms')]
     + [
-        pytest.param(schema, loss, marks=pytest.mark.standard)
+        standard(schema, loss)
         for schema, loss in (((300, 7, 30), 'max'), ((300, 40, 7), 'max'), ((150, 1, 9), 'rms'))
     ],
 )
