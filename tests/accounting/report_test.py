@@ -172,13 +172,6 @@ def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned(
     assert 'in 3 of 6 planned rounds of' in page
 
 
-def test_one_round_and_no_client_are_said_as_such():
-    page = plans.report(plans.plan(), log=[[0]]).render()
-    assert ' after 1 round, ' in page and '1 client took part (each once)' in page
-    page = plans.report(plans.plan(), log=[[], []]).render()
-    assert '0 clients took part, in 2 of 6 planned rounds of 0 clients.' in page
-
-
 def test_lost_amplification_of_a_run_without_noise_has_no_epsilon():
     silent = plans.report(dataclasses.replace(_SAMPLED, noise_multiplier=0.0), log=[[0, 0]])
     assert silent.basis == 'log'
@@ -285,6 +278,8 @@ _STATED = [
         ['proven upper bound'],
         ['The sensitivity is exact'],
     ),
+    (dict(log=[[0]]), [' after 1 round, ', '1 client took part (each once)'], []),
+    (dict(log=[[], []]), ['0 clients took part, in 2 of 6 planned rounds of 0 clients.'], []),
     # Seeds make a simulation where the guarantee rests on what they draw.
     (_SEEDED, [], ['Simulation']),
     (_SEEDED | dict(noise_is_seeded=True), ['**Simulation', 'a simulation'], ['secret cohorts']),
@@ -372,6 +367,7 @@ def test_the_first_sentences_never_understate_what_a_membership_test_reaches(pla
 def test_printed_numbers_are_rounded_up(value):
     printed = float(rounding.round_up(value))
     assert value * (1 - 1e-11) <= printed <= value * 1.001
+    assert rounding.round_up(5e-324) == '1e-300'
 
 
 @pytest.mark.parametrize('text', ['', '{}', '{"schema_version": 99}', '[1]'])

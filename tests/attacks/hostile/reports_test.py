@@ -319,7 +319,3 @@ def test_the_least_and_the_most_noise_have_a_guarantee(noise):
     report = PrivacyReport.from_json(_of_a_log(noise=noise).to_json())
     assert all(math.isfinite(epsilon) for epsilon in report.guarantee.epsilons)
     assert 'none' not in report.to_dict()['statement'] and report.render()
-
-
-def test_a_number_near_zero_is_rounded_up():
-    assert accounting.round_up(5e-324) == '1e-300'
