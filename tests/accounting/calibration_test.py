@@ -23,12 +23,6 @@ _POISSON, _FIXED_SIZE = (
 _ADAPTIVE = plans.adaptive()
 
 
-def _calibrated(plan, epsilon, accountant='analytic_gaussian', delta=_DELTA, **changes):
-    return accounting.PrivacyPlan.calibrated(
-        epsilon=epsilon, delta=delta, accountant=accountant, **plans.fields(plan, **changes)
-    )
-
-
 @pytest.mark.parametrize(
     'plan, accountant, epsilon',
     [
@@ -46,7 +40,7 @@ def _calibrated(plan, epsilon, accountant='analytic_gaussian', delta=_DELTA, **c
     ],
 )
 def test_the_target_is_met_from_below(plan, accountant, epsilon):
-    reached = _calibrated(plan, epsilon, accountant).epsilon(_DELTA, accountant)
+    reached = plans.calibrated(plan, epsilon, accountant).epsilon(_DELTA, accountant)
     assert epsilon * (1 - 1e-5) <= reached <= epsilon
 
 
@@ -68,7 +62,7 @@ def test_the_smallest_target_is_met():
     ],
 )
 def test_more_noise_is_found_for_what_else_a_guarantee_counts(plan, others, accountant, most):
-    found, alone = (_calibrated(plan, 2.0, accountant, **each) for each in (others, {}))
+    found, alone = (plans.calibrated(plan, 2.0, accountant, **each) for each in (others, {}))
     assert 1.99 < found.epsilon(_DELTA, accountant) <= 2.0
     assert 1 < found.noise_multiplier / alone.noise_multiplier < most
 
@@ -91,7 +85,7 @@ def test_more_noise_is_found_for_what_else_a_guarantee_counts(plan, others, acco
 )
 def test_a_target_that_no_noise_meets_is_refused(arguments, changes, message):
     with pytest.raises(ValueError, match=message):
-        _calibrated(*arguments, **changes)
+        plans.calibrated(*arguments, **changes)
 
 
 @pytest.mark.parametrize('accountant, least', [('moments', 0.7196), ('rdp', 0.01476)])

@@ -118,8 +118,7 @@ def test_a_part_that_is_not_known_is_composed_and_refused_by_proofs_that_do_not_
     both = two_reports.guarantee([report, plans.report(plans.plan())])
     assert both.rho > report.guarantee.rho
     # The noise for a target leaves room for it.
-    target = dict(epsilon=3.0, delta=1e-6, accountant='analytic_gaussian')
-    found = accounting.PrivacyPlan.calibrated(**target, **plans.fields(plan))
+    found = plans.calibrated(plan, 3.0)
     assert 2.999 < found.epsilon(1e-6, 'analytic_gaussian') <= 3.0
 
 

@@ -14,47 +14,52 @@ from dpfl.simulation import sampling
 LOG = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 2], [1, 3], [4, 6]])
 
 
+def _made(changes: dict[str, Any], **fields: Any) -> accounting.PrivacyPlan:
+    """The plan of these fields, some of which are changed."""
+    return accounting.PrivacyPlan(**with_part(fields | changes))
+
+
 def plan(**changes: Any) -> accounting.PrivacyPlan:
     """A plan with correlated noise over six rounds; `changes` replace its fields."""
-    fields = dict(
+    return _made(
+        changes,
         mechanism=mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
         participation=Participation(6, 2, 3),
         clip_norm=0.5,
         noise_multiplier=4.0,
         clients_per_round=2,
     )
-    return accounting.PrivacyPlan(**with_part({**fields, **changes}))
 
 
 def independent(rounds: int, **changes: Any) -> accounting.PrivacyPlan:
     """A plan with independent noise, in whose rounds every client may take part."""
-    fields = dict(
+    return _made(
+        changes,
         mechanism=mechanisms.Identity(rounds),
         participation=Participation(rounds),
         clip_norm=1.0,
         noise_multiplier=2.0,
         clients_per_round=10,
     )
-    return accounting.PrivacyPlan(**with_part({**fields, **changes}))
 
 
 def production(**changes: Any) -> accounting.PrivacyPlan:
     """The plan of document 003 over 2000 rounds."""
-    fields = dict(
+    return _made(
+        changes,
         mechanism=mechanisms.BinaryTree(2000),
         participation=Participation(2000, 314, 6),
         clip_norm=5.0,
         noise_multiplier=7.0,
         clients_per_round=6500,
     )
-    return accounting.PrivacyPlan(**{**fields, **changes})
 
 
 def adaptive(**changes: Any) -> accounting.PrivacyPlan:
     """The plan of document 003 with noise that starts afresh, and an adaptive clip norm."""
     restarted = mechanisms.Restarted.every(mechanisms.BinaryTree(1024), rounds=2000)
     fields = dict(mechanism=restarted, adaptive_clip=accounting.AdaptiveClip())
-    return production(**{**fields, **changes})
+    return production(**fields | changes)
 
 
 def poisson_event(
@@ -68,10 +73,10 @@ def poisson_event(
 
 def replaced(plan: accounting.PrivacyPlan, **changes: Any) -> accounting.PrivacyPlan:
     """The plan with other fields, or other settings of its sampling."""
-    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+    values = fields(plan, noise_multiplier=plan.noise_multiplier)
     if plan.sampling is not None:
         values |= {'sampling': plan.sampling.name, **plan.sampling.to_dict()}
-    return accounting.PrivacyPlan(**with_part({**values, **changes}))
+    return _made(changes, **values)
 
 
 def with_part(fields: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +107,7 @@ SAMPLINGS = tuple(_SAMPLED)
 def sampled(kind: str, **changes: Any) -> accounting.PrivacyPlan:
     """A plan of each sampling over seven rounds, with 3 of 60 clients in a round; 20 with bins."""
     fields = dict(sampling=kind, population=60, clients_per_round=3, noise_multiplier=4.0)
-    return independent(7, **{**fields, **_SAMPLED[kind], **changes})
+    return independent(7, **fields | _SAMPLED[kind] | changes)
 
 
 def sampler(plan: accounting.PrivacyPlan, seed: int = 0) -> sampling.Sampler:
@@ -117,6 +122,18 @@ def fields(plan: accounting.PrivacyPlan, **changes: Any) -> dict[str, Any]:
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     del values['noise_multiplier']
     return values | changes
+
+
+def calibrated(
+    plan: accounting.PrivacyPlan,
+    epsilon: float,
+    accountant: str = 'analytic_gaussian',
+    delta: float = 1e-6,
+    **changes: Any,
+) -> accounting.PrivacyPlan:
+    """The plan with other fields, and the noise for a target."""
+    target = dict(epsilon=epsilon, delta=delta, accountant=accountant)
+    return accounting.PrivacyPlan.calibrated(**target, **fields(plan, **changes))
 
 
 def report(

@@ -128,7 +128,7 @@ def test_other_accountants_are_refused_and_without_noise_there_is_no_guarantee(s
         with pytest.raises(errors.ArgumentError, match='cannot be composed with earlier runs'):
             dataclasses.replace(plan, earlier=(plan,))
         with pytest.raises(errors.ArgumentError, match='accountant=pld: must be one of best'):
-            accounting.PrivacyPlan.calibrated(epsilon=1.0, delta=_DELTA, **plans.fields(plan))
+            plans.calibrated(plan, 1.0, 'pld', _DELTA)
 
 
 # What a report says of each sampling: an assumption, and words of its page.

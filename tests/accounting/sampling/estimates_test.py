@@ -78,13 +78,6 @@ def test_estimates_are_kept_on_disk(tmp_path, monkeypatch):
     assert plan.sampling.estimate(plan, _DELTA) == first
 
 
-def _calibrated(epsilon):
-    fields = plans.fields(_plan())
-    return accounting.PrivacyPlan.calibrated(
-        epsilon=epsilon, delta=_DELTA, accountant='best', **fields
-    )
-
-
 @pytest.mark.parametrize('target', [0.5, standard(3.0)])
 def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, target):
     seeds, epsilon = [], monte_carlo.epsilon
@@ -95,7 +88,7 @@ def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, targ
 
     monkeypatch.setattr(monte_carlo, 'epsilon', seen)
     monte_carlo._estimate.cache_clear()
-    plan = _calibrated(target)
+    plan = plans.calibrated(_plan(), target, 'best', _DELTA)
     # The guarantee relies on one estimate, so that it fails no more often than that of given noise.
     assert 0.9 * target < plan.epsilon(_DELTA, 'best') <= target
     assert seeds.count(monte_carlo.SEED) == 1 and seeds[-1] == monte_carlo.SEED
@@ -105,7 +98,7 @@ def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, targ
     # The exact epsilon, by an estimate of many samples, is below the target.
     mixed = plan.sampling.mixtures(plan)
     assert epsilon(mixed, plan.noise_multiplier, _DELTA, samples=100_000).epsilon < target
-    assert _calibrated(target) == plan
+    assert plans.calibrated(_plan(), target, 'best', _DELTA) == plan
 
 
 def test_a_target_that_the_samples_do_not_show_is_met_without_amplification(monkeypatch):
@@ -116,7 +109,7 @@ def test_a_target_that_the_samples_do_not_show_is_met_without_amplification(monk
         return found if search else dataclasses.replace(found, epsilon=found.unamplified)
 
     monkeypatch.setattr(monte_carlo, '_estimate', of_other_samples)
-    plan = _calibrated(2.0)
+    plan = plans.calibrated(_plan(), 2.0, 'best', _DELTA)
     mu = plan.sensitivity / plan.noise_multiplier
     assert 1.999 < gaussian.epsilon_from_mu(mu, _DELTA, 'analytic_gaussian') <= 2
 

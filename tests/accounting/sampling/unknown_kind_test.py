@@ -104,12 +104,8 @@ def test_other_runs_and_hardened_noise_are_composed_without_its_own_bound():
         exact = accounting.epsilon_from_mu(twice, _DELTA, 'analytic_gaussian')
         assert once < exact <= both.epsilon(_DELTA, 'best') * (1 + 1e-9)
         # Nor is the noise for a target.
-        target = dict(epsilon=3 * once, delta=_DELTA, accountant='best')
-        fields = plans.fields(both, clip_norm=1.0)
-        assert (
-            accounting.PrivacyPlan.calibrated(**target, **fields).epsilon(_DELTA, 'best')
-            <= 3 * once
-        )
+        found = plans.calibrated(both, 3 * once, 'best', _DELTA, clip_norm=1.0)
+        assert found.epsilon(_DELTA, 'best') <= 3 * once
     hardened = dataclasses.replace(plan, noise='hardened')
     assert hardened.epsilon(_DELTA, 'best') > once
 
