@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519, rsa, x25519
 
 from dpfl import errors
 from dpfl.accounting.records import archive, signatures, verification
+from tests import keys
 from tests.accounting import archives
 
 # RFC 8032, section 7.1, test 2: private key, public key, message, signature.
@@ -19,53 +20,31 @@ _RFC = (
     '92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da'
     '085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00',
 )
-_PEM = serialization.Encoding.PEM
-_PUBLIC = serialization.PublicFormat.SubjectPublicKeyInfo
 _RSA = rsa.generate_private_key(65537, 2048)
 _OTHER = ed25519.Ed25519PrivateKey.generate()
 
 
-def _private_pem(key, password=None):
-    hiding = (
-        serialization.BestAvailableEncryption(password)
-        if password
-        else serialization.NoEncryption()
-    )
-    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, hiding)
-
-
-def _public_pem(key):
-    return key.public_bytes(_PEM, _PUBLIC)
-
-
-def _write(path, data, mode=0o600):
-    path.write_bytes(data)
-    path.chmod(mode)
-    return path
-
-
-@pytest.fixture(name='keys')
-def _keys(tmp_path):
+@pytest.fixture(name='pair')
+def _pair(tmp_path):
     """Files of a private and a public key: those of the RFC."""
-    key = ed25519.Ed25519PrivateKey.from_private_bytes(bytes.fromhex(_RFC[0]))
-    return (
-        _write(tmp_path / 'key.pem', _private_pem(key)),
-        _write(tmp_path / 'public.pem', _public_pem(key.public_key()), 0o644),
-    )
+    paths = tmp_path / 'key.pem', tmp_path / 'public.pem'
+    keys.write(*paths, ed25519.Ed25519PrivateKey.from_private_bytes(bytes.fromhex(_RFC[0])))
+    return paths
 
 
 def _signed(folder, private, content):
-    report = _write(folder / 'report.json', content)
+    report = folder / 'report.json'
+    report.write_bytes(content)
     signature = signatures.private_key('sign', private).sign(content)
     signatures.path_of(report).write_bytes(signature)
     return report
 
 
-def test_the_signature_is_that_of_the_rfc(keys, tmp_path):
+def test_the_signature_is_that_of_the_rfc(pair, tmp_path):
     message = bytes.fromhex(_RFC[2])
-    report = _signed(tmp_path, keys[0], message)
+    report = _signed(tmp_path, pair[0], message)
     assert (tmp_path / 'report.json.sig').read_bytes().hex() == _RFC[3]
-    key = signatures.public_key('public_key', keys[1])
+    key = signatures.public_key('public_key', pair[1])
     raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     assert raw.hex() == _RFC[1]
     signatures.verify(report, message, key)
@@ -98,8 +77,8 @@ _CONTENT = b'{"epsilon": 1.5}\n'
 
 
 @pytest.mark.parametrize('altered', [b'{"epsilon": 0.5}\n', _CONTENT[:-1], _CONTENT + b'\n', b''])
-def test_an_altered_report_is_refused(keys, tmp_path, altered):
-    report, key = _signed(tmp_path, keys[0], _CONTENT), signatures.public_key('public_key', keys[1])
+def test_an_altered_report_is_refused(pair, tmp_path, altered):
+    report, key = _signed(tmp_path, pair[0], _CONTENT), signatures.public_key('public_key', pair[1])
     signatures.verify(report, _CONTENT, key)
     with pytest.raises(errors.DataError, match='not valid with this key'):
         signatures.verify(report, altered, key)
@@ -120,8 +99,8 @@ def test_an_altered_report_is_refused(keys, tmp_path, altered):
         (lambda path, data: (path.unlink(), os.mkfifo(path)), 'no signature'),
     ],
 )
-def test_an_altered_signature_is_refused(keys, tmp_path, change, message):
-    report, key = _signed(tmp_path, keys[0], _CONTENT), signatures.public_key('public_key', keys[1])
+def test_an_altered_signature_is_refused(pair, tmp_path, change, message):
+    report, key = _signed(tmp_path, pair[0], _CONTENT), signatures.public_key('public_key', pair[1])
     path = signatures.path_of(report)
     change(path, path.read_bytes())
     with pytest.raises(errors.DataError, match=message):
@@ -131,33 +110,39 @@ def test_an_altered_signature_is_refused(keys, tmp_path, change, message):
 @pytest.mark.parametrize(
     'read, data, message',
     [
-        (signatures.private_key, _private_pem(_RSA), 'must hold an Ed25519 key'),
+        (signatures.private_key, keys.private_pem(_RSA), 'must hold an Ed25519 key'),
         (
             signatures.private_key,
-            _private_pem(x25519.X25519PrivateKey.generate()),
+            keys.private_pem(x25519.X25519PrivateKey.generate()),
             'must hold an Ed25519 key',
         ),
-        (signatures.private_key, _private_pem(_OTHER, b'x'), 'must not be encrypted'),
+        (
+            signatures.private_key,
+            keys.private_pem(_OTHER, serialization.BestAvailableEncryption(b'x')),
+            'must not be encrypted',
+        ),
         (signatures.private_key, b'', 'must hold a private key'),
         (signatures.private_key, b'-----BEGIN PRIVATE KEY-----\nAAAA\n', 'must hold a private key'),
         # The halves of a key are not mixed up.
-        (signatures.private_key, _public_pem(_OTHER.public_key()), 'must hold a private key'),
-        (signatures.public_key, _private_pem(_OTHER), 'must hold a public key'),
-        (signatures.public_key, _public_pem(_RSA.public_key()), 'must hold an Ed25519 key'),
+        (signatures.private_key, keys.public_pem(_OTHER), 'must hold a private key'),
+        (signatures.public_key, keys.private_pem(_OTHER), 'must hold a public key'),
+        (signatures.public_key, keys.public_pem(_RSA), 'must hold an Ed25519 key'),
         (signatures.public_key, None, 'must be readable'),
     ],
 )
 def test_other_keys_are_refused(read, data, message, tmp_path):
+    path = tmp_path / 'key.pem'
     if data is not None:
-        _write(tmp_path / 'key.pem', data)
+        path.touch(0o600)
+        path.write_bytes(data)
     with pytest.raises(errors.ArgumentError, match=message) as caught:
-        read('sign', tmp_path / 'key.pem')
+        read('sign', path)
     assert caught.value.name == 'sign' and len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize('mode', [0o640, 0o604, 0o620, 0o644, 0o666])
-def test_a_private_key_that_others_can_read_is_refused(keys, mode):
-    private, _ = keys
+def test_a_private_key_that_others_can_read_is_refused(pair, mode):
+    private, _ = pair
     private.chmod(mode)
     with pytest.raises(errors.ArgumentError, match=r'closed to others \(chmod 600\)'):
         signatures.private_key('sign', private)
