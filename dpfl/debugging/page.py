@@ -24,7 +24,6 @@ _STYLE = (
 """
 )
 NUMBERS = 'study.json'
-SIMULATED = ' {} from a known seed: this is a simulation and protects nobody.'
 
 
 def document(
@@ -110,6 +109,11 @@ def epsilon(value: float | None) -> str:
     """Epsilon, rounded up; None is infinite."""
     is_finite = value is not None and math.isfinite(value)
     return str(accounting.round_up(value)) if is_finite else 'infinite'
+
+
+def simulated(what_comes: str) -> str:
+    """The warning that secret draws come from a known seed; `what_comes` begins the sentence."""
+    return f' {what_comes} from a known seed: this is a simulation and protects nobody.'
 
 
 def check_directory(directory: pathlib.Path, unwanted: Iterable[str]) -> None:

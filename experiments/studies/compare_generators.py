@@ -372,7 +372,7 @@ def _privacy(comparison: Comparison) -> str:
         'Runs that learn from the same client add up (composition). A client that only one side '
         'learned from has the guarantee of that side. Everything on this page is made from the '
         'generators and costs nothing more, except accuracy, which is that of held-out clients.'
-        + (page.SIMULATED if is_seeded else '')
+        + (page.simulated('The noise comes') if is_seeded else '')
     )
 
 

@@ -60,7 +60,7 @@ def _introduction(found: findings.Found) -> str:
     }[found.selection]
     task = {'client': 'T4', 'example': 'T2'}[found.selection]
     # The guarantee relies on secret cohorts, which a study draws from its seed.
-    simulated = page.SIMULATED.format('The cohorts come')
+    simulated = page.simulated('The cohorts come')
     names = ', '.join(name.replace('_', ' ') for name in found.injected)
     faults = (
         f'{100 * found.base.task.faults.inject_share:g}% of the devices have the fault: {names}. '

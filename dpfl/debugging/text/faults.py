@@ -74,24 +74,15 @@ def inject(clients: WordClients, fault: str, share: float, seed: int) -> WordCli
       seed: integer in [0, 2**64).
     """
     if fault == _DUPLICATED_CLIENT:
-        return _with_duplicates(clients, share, seed)
-    damaged = _OF_SENTENCES[fault]
+        source = int(_random.generator('text.duplicated', seed).integers(clients.count))
 
     def sentences(client: int) -> Iterator[list[str]]:
         draws = _random.generator('text.bug', seed, client)
+        if fault == _DUPLICATED_CLIENT:
+            yield from clients.sentences(source if draws.random() < share else client)
+            return
         for words in clients.sentences(client):
             is_affected = draws.random() < share and len(words) > 0
-            yield damaged(words) if is_affected else words
-
-    return WordClients(clients.count, sentences)
-
-
-def _with_duplicates(clients: WordClients, share: float, seed: int) -> WordClients:
-    """A share of the clients has the text of one that is drawn from all."""
-    source = int(_random.generator('text.duplicated', seed).integers(clients.count))
-
-    def sentences(client: int) -> Iterator[list[str]]:
-        is_affected = _random.generator('text.bug', seed, client).random() < share
-        yield from clients.sentences(source if is_affected else client)
+            yield _OF_SENTENCES[fault](words) if is_affected else words
 
     return WordClients(clients.count, sentences)

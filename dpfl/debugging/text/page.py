@@ -322,9 +322,9 @@ def _privacy(found: 'Found') -> str:
     )
     simulated = ''
     if any(model['noise_is_seeded'] for model in models):
-        simulated = page.SIMULATED.format('The noise comes')
+        simulated = page.simulated('The noise comes')
     elif any(model['sampling_is_seeded'] for model in models):
-        simulated = page.SIMULATED.format('The cohorts come')
+        simulated = page.simulated('The cohorts come')
     return (
         '<p>The table has epsilon of a single generator, at delta = '
         f'{rounding.shown_delta(models[0]["delta"])}. They learn from the same clients. Epsilon of '
