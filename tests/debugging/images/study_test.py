@@ -1,5 +1,6 @@
 """The study of data as they are, with a model of one's own; generators are not trained here."""
 
+import collections
 import json
 
 import numpy as np
@@ -107,34 +108,32 @@ def _marks(pixels):
     return {*np.minimum(first, 1 - first).tolist()}  # Some devices invert their images.
 
 
-class _Looks:
-    """Whose images are looked at, and by what."""
+def _looks(monkeypatch):
+    """Marks of the images that something looks at, by who looks; generators are not trained."""
+    looks = collections.defaultdict(set)
 
-    def __init__(self, monkeypatch):
-        self.learned, self.shown, self.trained, self.heldout = set(), set(), {}, set()
-        for module, name in ((html_parts, 'sheet'), (html_parts, 'write')):
-            monkeypatch.setattr(module, name, self._showing(getattr(module, name)))
-        monkeypatch.setattr(classifiers, 'train_centrally', self._classifier)
-        monkeypatch.setattr(study, 'train_gan', self._generator)
+    def watch(module, name, who):
+        watched = getattr(module, name)
 
-    def _showing(self, shown):
-        def show(*arguments, **others):
-            self.shown |= _marks(next(a for a in arguments if isinstance(a, np.ndarray)))
-            return shown(*arguments, **others)
+        def call(*arguments, **others):
+            looks[who] |= _marks(next(a for a in arguments if isinstance(a, np.ndarray)))
+            return watched(*arguments, **others)
 
-        return show
+        monkeypatch.setattr(module, name, call)
 
-    def _classifier(self, model, pixels, labels, **others):
-        self.learned |= _marks(pixels)
-        return model.initial_weights[0]
-
-    def _generator(self, training, config, directory, *, heldout, samples, **others):
-        self.heldout |= _marks(heldout)
+    def train_gan(training, config, directory, *, heldout, samples, **others):
+        looks['heldout'] |= _marks(heldout)
         seen = [training.pixels(i) for i in range(len(training.chosen))]
-        self.trained[training.name] = _marks(np.concatenate(seen))
+        looks[training.name] |= _marks(np.concatenate(seen))
         drawn = np.random.default_rng(0).random((samples, 28, 28)).astype(np.float32)
         drawn[:, 0, 0] = _GENERATED
         return drawn
+
+    watch(html_parts, 'sheet', 'shown')
+    watch(html_parts, 'write', 'shown')
+    watch(classifiers, 'train_centrally', 'learned')
+    monkeypatch.setattr(study, 'train_gan', train_gan)
+    return looks
 
 
 @pytest.mark.parametrize('compare', ['public', 'fix'])
@@ -147,7 +146,7 @@ def test_only_images_of_held_out_writers_are_learned_from_and_shown(compare, tmp
         for each in federated_task.hold_out([f'f{i:04}_00' for i in range(1, 25)], 0.25)
     )
     assert len(heldout) == 6 and len(clients) == 18
-    looks = _Looks(monkeypatch)
+    looks = _looks(monkeypatch)
     monkeypatch.setattr(clients_lib, '_PUBLIC_EACH', 6)
     base = _BASE.with_values(
         {
@@ -163,14 +162,16 @@ def test_only_images_of_held_out_writers_are_learned_from_and_shown(compare, tmp
     config = StudyConfig(primary=primary, compare=compare, samples=8, realistic_population=9_000)
     found = study.Study(config=config, base=base, directory=tmp_path / 'study').run()
     image_page.render(found)
-    assert looks.learned == heldout and looks.heldout <= heldout
-    assert looks.shown - {1.0, 0.0} <= heldout | {_GENERATED} and looks.shown & heldout
-    for name, seen in looks.trained.items():
+    shown = looks.pop('shown')
+    assert looks.pop('learned') == heldout and looks.pop('heldout') <= heldout
+    assert shown - {1.0, 0.0} <= heldout | {_GENERATED} and shown & heldout
+    assert len(looks) == 4
+    for name, seen in looks.items():
         assert seen and seen <= (heldout if '/public' in name else clients), name
     # All clients of the file are the population, and nobody else is.
     assert found.population == 18
     if compare == 'public':
-        assert looks.trained['as_is/everyone'] == clients
+        assert looks['as_is/everyone'] == clients
     too_many = base.with_values({'population': 19})
     with pytest.raises(ArgumentError, match='population=19: must be <= 18'):
         study.Study(config=config, base=too_many, directory=tmp_path / 'other').run()
