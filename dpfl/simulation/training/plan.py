@@ -47,8 +47,7 @@ def build_plan(
         mechanism = mechanism_lib.with_restarts(chosen, privacy)
     else:
         required(privacy, 'mechanism')
-        # With amplification a mechanism is not best for the schema, but for the sampling.
-        optimize_for = None if sampling.is_amplified else schema
+        optimize_for = sampling.optimize_for(schema)
         mechanism = mechanism_lib.build(privacy, schema.rounds, optimize_for)
     fields: dict[str, Any] = dict(
         mechanism=mechanism,

@@ -100,6 +100,13 @@ class SamplingConfig(ParticipationConfig):
         """Whether the guarantee relies on the sampling."""
         return self.sampling in kinds.KINDS
 
+    def optimize_for(self, schema: Participation) -> Participation | None:
+        """The schema for which a mechanism can be optimised; None with amplification.
+
+        With it a mechanism is not best for the schema, but for the sampling.
+        """
+        return None if self.is_amplified else schema
+
     def plan_fields(
         self,
         mechanism: mechanisms.Mechanism,
