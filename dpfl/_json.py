@@ -12,6 +12,8 @@ import json
 import math
 from typing import Any, TypeVar
 
+import numpy as np
+
 from dpfl import errors
 
 # Deeper than any file of dpfl, and far below Python's limit.
@@ -52,6 +54,15 @@ class JsonFields:
 
 def _fields(kind: Any) -> tuple[dataclasses.Field, ...]:
     return dataclasses.fields(kind)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: its dictionary if it has one, a tuple or an array as a list."""
+    if hasattr(value, 'to_dict'):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return [plain(entry) for entry in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def finite(value: Any) -> Any:

@@ -16,7 +16,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -77,9 +77,19 @@ def load(path: str | os.PathLike[str], beside: int = _MOST_BYTES_BESIDES) -> dic
 def to_bytes(arrays: Mapping[str, Any], *, compressed: bool = False) -> bytes:
     """An archive with arrays by name."""
     file = io.BytesIO()
+    save(file, arrays, compressed=compressed)
+    return file.getvalue()
+
+
+def save(
+    file: str | os.PathLike | BinaryIO, arrays: Mapping[str, Any], *, compressed: bool = False
+) -> None:
+    """Writes an archive with arrays by name to a path, used as it is, or an open binary file."""
+    if isinstance(file, str | os.PathLike):
+        with open(file, 'wb') as opened:
+            return save(opened, arrays, compressed=compressed)
     write: Any = np.savez_compressed if compressed else np.savez  # Of any names.
     write(file, **arrays)
-    return file.getvalue()
 
 
 def read_array(file: IO[bytes], left: int) -> np.ndarray:

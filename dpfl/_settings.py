@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from dpfl import _validate
+from dpfl import _json, _validate
 from dpfl.errors import NOT_SHOWN, ArgumentError
 
 _MOST_INTEGER = 2**63 - 1
@@ -117,7 +117,8 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Values that JSON has; `from_dict` reads them back."""
-        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        fields = dataclasses.fields(self)
+        return {field.name: _json.plain(getattr(self, field.name)) for field in fields}
 
     @classmethod
     def from_dict(cls: type[_S], values: Mapping[str, Any]) -> _S:
@@ -237,12 +238,6 @@ def _scalar(field: dataclasses.Field, scalar: type, value: Any) -> Any:
 
 def _is_given(field: dataclasses.Field, value: Any, values: Collection[Any]) -> bool:
     return value in values if values else value != field.default
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, 'to_dict'):
-        return value.to_dict()
-    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 def _tuples(value: Any) -> Any:

@@ -5,7 +5,6 @@ import math
 
 from dpfl import _validate
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.sampling.base import Sampling
 from dpfl.mechanisms import rounding
 
 # The privacy loss distribution is computed for 64 rounds per factor of e; a round between two of
@@ -92,11 +91,6 @@ class RunningEpsilon:
         exact = self._bound(self._plan.sensitivity, 'analytic_gaussian')
         return self._last / exact if 0 < exact < math.inf else 1.0
 
-    @property
-    def _sampling(self) -> Sampling:
-        assert self._plan.sampling is not None  # Else `after` has answered.
-        return self._plan.sampling
-
     def _sampled(self, rounds: int) -> float:
         if self._plan.has_own_bound:
             return min(self._without_amplification(rounds), self._last)
@@ -123,7 +117,8 @@ class RunningEpsilon:
         The end of the rounds cuts off columns of C. In the middle of a turn they would have norms,
         and so an epsilon, of their own in every round.
         """
-        turn = self._sampling.turn
+        assert self._plan.sampling is not None  # Else `after` has answered.
+        turn = self._plan.sampling.turn
         return min(-(-rounds // turn) * turn, self._rounds)
 
     def _knot(self, rounds: int) -> int:

@@ -81,7 +81,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
         super().__init__(inner)
         self._plan = plan
         rounds = plan.participation.rounds
-        self._kernel = plan.mechanism.with_rounds(rounds).kernel()
+        self._kernel = plan.mechanism_of_run.kernel()
         # Whether a round is the last one before the noise restarts, bool [rounds].
         self._is_last = np.isin(np.arange(rounds) + 1, plan.fresh_rounds)
         self._root_key = draws.root_key_source(seed, 'clipped count')

@@ -46,7 +46,7 @@ def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.
             raise errors.ArgumentError(
                 name, getattr(plan, name), f'must be {getattr(before, name)}, as in the plan before'
             )
-    matrix, other = _matrix(plan), _matrix(before)
+    matrix, other = plan.mechanism_of_run, before.mechanism_of_run
     if not matrix.begins_like(other, other.rounds):
         raise errors.ArgumentError(
             'mechanism',
@@ -63,7 +63,7 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
     of the rounds done, so it is computed anew. After the last round of a segment of the noise an
     adaptive clip norm changes, unless there is no round to follow: now there is one.
     """
-    kernel, rounds = _matrix(plan).kernel(), plan.participation.rounds
+    kernel, rounds = plan.mechanism_of_run.kernel(), plan.participation.rounds
 
     def restarted(part: adaptive_clip.AdaptiveState) -> adaptive_clip.AdaptiveState:
         if int(part.noise.round) not in plan.fresh_rounds:
@@ -93,10 +93,6 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
     state = query.replaced(state, adaptive_clip.AdaptiveState, restarted)
     state = query.replaced(state, query.QueryState, stamped)
     return query.replaced(state, correlated.NoiseState, longer)
-
-
-def _matrix(plan: accounting.PrivacyPlan) -> mechanisms.Mechanism:
-    return plan.mechanism.with_rounds(plan.participation.rounds)
 
 
 def _buffers(kernel: mechanisms.Kernel, drawn: np.ndarray, done: int, name: str, before: Any):

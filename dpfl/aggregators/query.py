@@ -46,10 +46,9 @@ def plan_digest(plan: accounting.PrivacyPlan, clip: Any) -> np.ndarray:
       clip: how updates are clipped.
     """
     fields = plan.to_dict()
-    rounds = plan.participation.rounds
     # In the order of `_ITEMS`.
     items = (
-        [rounds, plan.mechanism.with_rounds(rounds).digest()],
+        [plan.participation.rounds, plan.mechanism_of_run.digest()],
         fields['noise_multiplier'],
         [fields['noise'], None],  # As in states of earlier versions, whose digests had two.
         [fields[name] for name in ('clip_norm', 'clip_schedule', 'adaptive_clip')],
@@ -177,7 +176,7 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         self._clip = clip
         self._digest = plan_digest(plan, clip)
         rounds = plan.participation.rounds
-        self._kernel = plan.mechanism.with_rounds(rounds).kernel()
+        self._kernel = plan.mechanism_of_run.kernel()
         correlated.require_stable(self._kernel, rounds, plan.mechanism.name)
         self._root_key = draws.root_key_source(seed)
         self._is_supplied = supplied_noise

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 import scipy
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 from dpfl.mechanisms import kernels, rounding, toeplitz
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
@@ -294,22 +294,13 @@ class Mechanism(abc.ABC):
     def to_dict(self) -> dict[str, Any]:
         """The parameters as plain numbers and lists; `mechanisms.from_dict` reads them back."""
         fields = dataclasses.fields(cast(Any, self))
-        values = {field.name: getattr(self, field.name) for field in fields}
-        return {'mechanism': self.name, **{key: _plain(value) for key, value in values.items()}}
+        values = {field.name: _json.plain(getattr(self, field.name)) for field in fields}
+        return {'mechanism': self.name, **values}
 
     def digest(self) -> str:
         """SHA-256 of the parameters, hexadecimal: equal mechanisms have equal digests."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """The value of a field as plain numbers, lists and dictionaries."""
-    if isinstance(value, Mechanism):
-        return value.to_dict()
-    if isinstance(value, tuple):
-        return list(value)
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 @dataclasses.dataclass(frozen=True)

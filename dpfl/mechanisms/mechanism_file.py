@@ -7,8 +7,6 @@ import os
 import pathlib
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from dpfl import _npz, errors
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'strategies'
@@ -25,11 +23,7 @@ def write(values: dict[str, Any], file: str | os.PathLike | BinaryIO) -> None:
       values: from `Mechanism.to_dict`; an inner dictionary is written as `outer/inner`.
       file: path, used as it is, or open binary file.
     """
-    if isinstance(file, str | os.PathLike):
-        with open(file, 'wb') as opened:
-            write(values, opened)
-        return
-    np.savez(file, schema_version=_SCHEMA_VERSION, **flat(values))
+    _npz.save(file, {'schema_version': _SCHEMA_VERSION, **flat(values)})
 
 
 def read(path: str | os.PathLike) -> dict[str, Any]:

@@ -61,15 +61,6 @@ class ClientRounds:
                 places = self.offsets[group, None] + np.arange(self.counts[group[0]])
                 yield self.clients[group], self.rounds[places]
 
-    def statistics(self, max_per_round: int) -> 'LogStatistics':
-        """Numbers of clients, participations and separations."""
-        return LogStatistics(
-            clients=self.clients.size,
-            participations=_histogram(self.counts),
-            separations=_histogram(self.separations()),
-            max_per_round=max_per_round,
-        )
-
 
 @dataclasses.dataclass(frozen=True)
 class LogStatistics:
@@ -204,7 +195,13 @@ class ParticipationLog:
 
     def statistics(self) -> LogStatistics:
         """Numbers of clients, participations and separations."""
-        return self.by_client().statistics(self.max_per_round)
+        by_client = self.by_client()
+        return LogStatistics(
+            clients=by_client.clients.size,
+            participations=_histogram(by_client.counts),
+            separations=_histogram(by_client.separations()),
+            max_per_round=self.max_per_round,
+        )
 
     def save(self, file: str | os.PathLike | BinaryIO) -> None:
         """Writes the log as `.npz`.
@@ -215,11 +212,8 @@ class ParticipationLog:
         Args:
           file: path, used as it is, or open binary file.
         """
-        if isinstance(file, str | os.PathLike):
-            with open(file, 'wb') as opened:
-                return self.save(opened)
         offsets = np.concatenate([[0], np.cumsum(self.cohort_sizes)]).astype(np.int64)
-        np.savez_compressed(file, clients=self._clients(), offsets=offsets)
+        _npz.save(file, {'clients': self._clients(), 'offsets': offsets}, compressed=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'ParticipationLog':

@@ -317,8 +317,8 @@ _SAMPLING = (
     Fault(
         'client drawn twice in a cohort',
         'dpfl/accounting/sampling/independent_cohorts.py',
-        'generator.choice(self.population, clients_per_round, replace=False)',
-        'generator.choice(self.population, clients_per_round)',
+        'generator.choice(self.population, size, replace=False)',
+        'generator.choice(self.population, size)',
         ('tests/simulation/sampling_test.py',),
     ),
     Fault(

@@ -246,8 +246,7 @@ def lower_bounds(
     """
     ordered = np.sort(cosines)
     count = ordered.size
-    slack = math.sqrt(math.log(1 / (1 - CONFIDENCE)) / (2 * count))
-    true = 1.0 - np.arange(count) / count - slack
+    true = _true_rates(count)
     false = np.maximum(null_tail(ordered, dimension), _LEAST_RATE)
     is_useful = true > 0
     if not is_useful.any():
@@ -265,6 +264,12 @@ def lower_bounds(
         )
     known = both[np.isfinite(both)]
     return None, max(0.0, float(known.max())) if known.size else 0.0
+
+
+def _true_rates(count: int) -> np.ndarray:
+    """Lower bounds of the true positive rates at the scores, all at once, float64 [count]."""
+    slack = math.sqrt(math.log(1 / (1 - CONFIDENCE)) / (2 * count))
+    return 1.0 - np.arange(count) / count - slack
 
 
 def power(
@@ -293,8 +298,7 @@ def power(
     mean /= math.hypot(1.0, mean / math.sqrt(dimension))
     count = releases.observed
     draws = max(20, min(_DRAWS, _MOST_DRAWN // count))
-    slack = math.sqrt(math.log(1 / (1 - CONFIDENCE)) / (2 * count))
-    true = 1.0 - np.arange(count) / count - slack
+    true = _true_rates(count)
     quantiles = scipy.special.ndtri(true[true > 0])
     if not quantiles.size:
         return 0.0

@@ -319,8 +319,7 @@ def mu_of(plan: PrivacyPlan, pattern: np.ndarray) -> float:
     if not plan.noise_multiplier:
         return math.inf
     # The noise of the updates; that of the counts of an adaptive clip norm hides no canary.
-    rounds = plan.participation.rounds
-    strategy = plan.mechanism.with_rounds(rounds).strategy_matrix()
+    strategy = plan.mechanism_of_run.strategy_matrix()
     norms = np.linalg.norm(strategy @ pattern.T.astype(np.float64), axis=0)
     return float(norms.max()) / plan.update_noise_multiplier
 

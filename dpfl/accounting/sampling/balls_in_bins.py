@@ -203,6 +203,8 @@ class _InBins(Estimated):
     """
 
     statistics = bins_evidence.STATISTICS
+    # Whether a client picks a bin for each pass through all of them, or one for the whole run.
+    picks_anew: ClassVar[bool]
 
     @classmethod
     def defaults(
@@ -230,17 +232,23 @@ class _InBins(Estimated):
             )
         super()._check(plan)
 
-    def _passes(self, seed: int) -> Callable[[int], list[np.ndarray]]:
-        """The clients of each bin in a pass, by the number of the pass."""
-
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
         @functools.lru_cache(1)
         def clients(number: int) -> list[np.ndarray]:
+            """The clients of each bin in a pass."""
             generator = np.random.default_rng([base.STREAM, seed, number])
             picked = generator.integers(self.groups, size=self.population)
             by_bin = np.argsort(picked, kind='stable')
             return np.split(by_bin, np.searchsorted(picked[by_bin], np.arange(1, self.groups)))
 
-        return clients
+        return lambda t: clients(t // self.groups if self.picks_anew else 0)[t % self.groups]
+
+    def mixtures(self, plan: 'PrivacyPlan') -> Mixtures:
+        of_matrix = of_epochs if self.picks_anew else of_bins
+        return _mixtures(plan.mechanism_of_run, self.groups, of_matrix)
+
+    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
+        return unseen.slots(self.population, self.groups, rounds, is_allocation=self.picks_anew)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,22 +266,13 @@ class BallsInBins(_InBins):
     """
 
     name: ClassVar[str] = 'balls_in_bins'
+    picks_anew: ClassVar[bool] = False
 
     def schema(self, rounds: int) -> Participation:
         return Participation(rounds, self.groups)
 
-    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
-        clients = self._passes(seed)
-        return lambda t: clients(0)[t % self.groups]
-
-    def mixtures(self, plan: 'PrivacyPlan') -> Mixtures:
-        return _mixtures(plan.mechanism_of_run, self.groups, of_bins)
-
     def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return bins_evidence.balls_in_bins(log, self.population, self.groups)
-
-    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
-        return unseen.slots(self.population, self.groups, rounds, is_allocation=False)
 
     def title(self) -> str:
         return f'the rounds of one of {self.groups} bins for each client'
@@ -302,23 +301,14 @@ class RandomAllocation(_InBins):
     """
 
     name: ClassVar[str] = 'random_allocation'
+    picks_anew: ClassVar[bool] = True
 
     def schema(self, rounds: int) -> Participation:
         # Rounds of two epochs may be neighbours.
         return Participation(rounds, 1, Participation(rounds, self.groups).count)
 
-    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
-        clients = self._passes(seed)
-        return lambda t: clients(t // self.groups)[t % self.groups]
-
-    def mixtures(self, plan: 'PrivacyPlan') -> Mixtures:
-        return _mixtures(plan.mechanism_of_run, self.groups, of_epochs)
-
     def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return bins_evidence.random_allocation(log, self.population, self.groups)
-
-    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
-        return unseen.slots(self.population, self.groups, rounds, is_allocation=True)
 
     def title(self) -> str:
         return f'one random round of each {self.groups} for each client'

@@ -167,6 +167,18 @@ class IndependentRounds(base.Sampling):
     def schema(self, rounds: int) -> Participation:
         return Participation(rounds)
 
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
+        def cohort(round_index: int) -> np.ndarray:
+            generator = base.generator_of(seed, round_index)
+            size = self._size(generator, clients_per_round)
+            return generator.choice(self.population, size, replace=False)
+
+        return cohort
+
+    def _size(self, generator: np.random.Generator, clients_per_round: int) -> int:
+        """The size of a cohort, by default the planned one; all sets of it are equally likely."""
+        return clients_per_round
+
     def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
         release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
         one_round = self._round(plan, release)
@@ -199,13 +211,6 @@ class WithoutReplacement(IndependentRounds):
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one', 'replace_one_half_shift')
     covers_groups: ClassVar[bool] = True
     has_one_size: ClassVar[bool] = True
-
-    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
-        def cohort(round_index: int) -> np.ndarray:
-            generator = base.generator_of(seed, round_index)
-            return generator.choice(self.population, clients_per_round, replace=False)
-
-        return cohort
 
     def _check(self, plan: 'PrivacyPlan') -> None:
         super()._check(plan)
@@ -280,17 +285,8 @@ class Poisson(IndependentRounds):
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one')
     covers_groups: ClassVar[bool] = True
 
-    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
-        def cohort(round_index: int) -> np.ndarray:
-            generator = base.generator_of(seed, round_index)
-            # The size of a Poisson sample is binomial, and all sets of that size equally likely.
-            size = generator.binomial(self.population, clients_per_round / self.population)
-            return generator.choice(self.population, self._capped(size), replace=False)
-
-        return cohort
-
-    def _capped(self, size: int) -> int:
-        return size
+    def _size(self, generator: np.random.Generator, clients_per_round: int) -> int:
+        return generator.binomial(self.population, clients_per_round / self.population)
 
     def _round(
         self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
@@ -354,8 +350,8 @@ class TruncatedPoisson(Poisson):
     def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
         return False
 
-    def _capped(self, size: int) -> int:
-        return min(size, self.cohort_cap)
+    def _size(self, generator: np.random.Generator, clients_per_round: int) -> int:
+        return min(super()._size(generator, clients_per_round), self.cohort_cap)
 
     def _round(
         self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent

@@ -16,7 +16,6 @@ ring supplies a saved state with the same bits, after it has recomputed the roun
 import bisect
 import functools
 import os
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from dpfl import _progress, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.accounting.records import journal
 from dpfl.aggregators.noise import correlated, hardened_query, noise_ring
-from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, stream
 
 # Coordinates per block. Each block has its own keystream, so another number gives other bits.
@@ -100,22 +98,7 @@ def _bytes(key: np.ndarray) -> bytes:
 class _Stream(noise_ring.BlockStream):
     """Noise rows of a run."""
 
-    def __init__(
-        self,
-        kernel: kernels.Kernel,
-        fresh_rounds: Sequence[int],
-        size: int,
-        directory: str | os.PathLike | None,
-    ):
-        super().__init__(
-            kernel,
-            fresh_rounds,
-            size,
-            block=_BLOCK,
-            dtype=np.float64,
-            words=_KEY_WORDS,
-            directory=directory,
-        )
+    _block, _words = _BLOCK, _KEY_WORDS
 
     def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
         """Row of the last of the rounds with these keys, int64 [size]."""

@@ -87,28 +87,26 @@ class BlockStream:
       kernel: how to stream the noise.
       fresh_rounds: 0, and the rounds in which the noise starts afresh.
       size: number of coordinates.
-      block: coordinates of a block.
-      dtype: of the past noise.
-      words: of a key.
       directory: where to keep past noise in a file; None for memory.
+      dtype: of the past noise.
     """
+
+    _block: ClassVar[int]  # Coordinates of a block.
+    _words: ClassVar[int]  # Words of a key.
 
     def __init__(
         self,
         kernel: kernels.Kernel,
         fresh_rounds: Sequence[int],
         size: int,
-        *,
-        block: int,
-        dtype: Any,
-        words: int,
         directory: str | os.PathLike | None,
+        dtype: Any = np.float64,
     ):
         self._kernel, self._fresh_rounds, self._size = kernel, fresh_rounds, size
-        self._blocks = -(-size // block)
+        self._blocks = -(-size // self._block)
         # Keys of the rounds that the past covers; None while it changes.
-        self._done: np.ndarray | None = np.zeros([0, words], np.int64)
-        self._past = _zeros((self._blocks, kernel.buffers, block), dtype, directory)
+        self._done: np.ndarray | None = np.zeros([0, self._words], np.int64)
+        self._past = _zeros((self._blocks, kernel.buffers, self._block), dtype, directory)
         self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
         self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'noise blocks')
 
@@ -162,7 +160,7 @@ class SuppliedRows(abc.ABC):
     ):
         self._rounds = plan.participation.rounds
         self._plan_digest = query.plan_digest(plan, None)
-        mechanism = plan.mechanism.with_rounds(self._rounds)
+        mechanism = plan.mechanism_of_run
         self._kernel, self._fresh_rounds = mechanism.kernel(), (0, *mechanism.fresh_rounds)
         self._directory = directory
         self._show_progress = show_progress
@@ -359,6 +357,8 @@ class NoiseRing(SuppliedRows):
 class _Stream(BlockStream):
     """Noise rows of the coordinates of one type."""
 
+    _block, _words = _BLOCK, 2
+
     def __init__(
         self,
         kernel: kernels.Kernel,
@@ -367,15 +367,7 @@ class _Stream(BlockStream):
         size: int,
         directory: str | os.PathLike | None,
     ):
-        super().__init__(
-            kernel,
-            fresh_rounds,
-            size,
-            block=_BLOCK,
-            dtype=dtype.as_numpy_dtype,
-            words=2,
-            directory=directory,
-        )
+        super().__init__(kernel, fresh_rounds, size, directory, dtype.as_numpy_dtype)
         self.dtype = dtype
         self._part = flat.DTYPES.index(dtype)
 

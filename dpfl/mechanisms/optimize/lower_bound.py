@@ -470,10 +470,11 @@ class Problem:
         shares = np.zeros_like(steps)
         shares[:, rows, columns] = (1 / (1 + np.exp(-share))).reshape(len(steps), rows.size)
         if self.loss == 'max':
-            weights = _softmax(weights)
+            weights = scipy.special.softmax(weights)
         else:
             weights = np.full(self.size.rounds, 1 / self.size.rounds)
-        return _softmax(start), _softmax(steps), shares, weights
+        step = scipy.special.softmax(steps, axis=-1)
+        return scipy.special.softmax(start), step, shares, weights
 
     def value(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Logarithm of the nuclear norm, and its gradient."""
@@ -559,11 +560,6 @@ class Problem:
             bounds=[(-_LARGEST_LOGIT, _LARGEST_LOGIT)] * start.size,
         )
         return self.chain(logits)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return shares / shares.sum(axis=-1, keepdims=True)
 
 
 def _through_softmax(shares: np.ndarray, gradient: np.ndarray) -> np.ndarray:
