@@ -91,7 +91,7 @@ def main() -> None:
         cells = detection.cells(
             directory, settings, grid.seeds, 'epsilon', grid.epsilons, faults, begin
         )
-    print(detection.report(directory, cells, grid.power, _FORMAT.read().format))
+    output_flags.show(_FORMAT, *detection.report(directory, cells, grid.power))
 
 
 def _diagnosed(

@@ -114,7 +114,7 @@ def main() -> None:
             faults,
             begin,
         )
-    print(detection.report(directory, cells, grid.power, _FORMAT.read().format))
+    output_flags.show(_FORMAT, *detection.report(directory, cells, grid.power))
 
 
 class _Seed:

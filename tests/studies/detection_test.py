@@ -44,7 +44,8 @@ def test_made_up_cells_have_the_share_between_them(tmp_path):
     rows = detection.rows([weak, strong], 'epsilon')
     assert rows[1]['false alarms'] == '0 of 6 (0 to 46 %)'
     assert rows[1]['any alarm on clean data'].startswith('1 of 6')
-    values = json.loads(detection.report(tmp_path, _cells(), 0.8, 'json'))
+    values, _ = detection.report(tmp_path, _cells(), 0.8)
+    assert json.loads((tmp_path / 'power.json').read_text()) == json.loads(json.dumps(values))
     assert len(values['cells']) == 48 and values['results'][1]['trials'][2]['named'] == 6
     text = (tmp_path / 'power.html').read_text()
     assert text.count('<svg') == 1 and 'joined words' in text and strong.smallest in text

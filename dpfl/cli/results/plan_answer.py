@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROUNDED_UP = ('sensitivity', 'rho', 'mu', 'epsilon')
+_PREFIX_NOISE = (
+    'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
+    'updates, if the norm of each update is at most the clip norm.'
+)
 # For programs only: in a table for people they would repeat other columns.
 _NOT_IN_COLUMNS = ('mu', 'population_separation', 'timer_separation')
 
@@ -91,15 +95,7 @@ def answer(request: Request) -> Answer:
             plans.append(planned)
             if not (sweeps or rows or candidate.recipe is None):
                 commands = _commands(request, candidate.recipe, planned)
-            rows.append(
-                _row(
-                    candidate.name,
-                    candidate.verdict,
-                    planned,
-                    delta=request.privacy.delta,
-                    accountant=request.accountant,
-                )
-            )
+            rows.append(_row(request, candidate, planned))
     if not rows:
         given = ','.join(request.planning.mechanisms or ())
         raise ArgumentError('mechanisms', given, 'are all made for fewer rounds')
@@ -275,9 +271,7 @@ def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> 
     if simulation is not None:
         scaled_noise = simulation.scaled(deployment.clients_per_round)
         return Planned(deployment, planner.with_noise(deployment, scaled_noise), simulation)
-    noise = candidate.noise_multiplier
-    noise = request.privacy.noise_multiplier if noise is None else noise
-    assert noise is not None  # A request has an amount of noise.
+    noise = _noise(request, candidate)
     scaling = request.scaling(noise)
     if scaling is not None:
         noise = scaling.scaled(deployment.clients_per_round)
@@ -316,10 +310,15 @@ def _sampled(
                 accountant=request.accountant,
                 **fields,
             )
-    noise = candidate.noise_multiplier
-    noise = privacy.noise_multiplier if noise is None else noise
-    assert noise is not None  # Each candidate has an amount of noise.
-    return accounting.PrivacyPlan(noise_multiplier=noise, **fields)
+    return accounting.PrivacyPlan(noise_multiplier=_noise(request, candidate), **fields)
+
+
+def _noise(request: Request, candidate: Candidate) -> float:
+    """The noise multiplier of a candidate, its own or that of all."""
+    own = candidate.noise_multiplier
+    noise = request.privacy.noise_multiplier if own is None else own
+    assert noise is not None  # Without a target or a simulation, a request has one.
+    return noise
 
 
 def _planner(request: Request, candidate: Candidate, schema: Participation) -> Planner:
@@ -335,18 +334,17 @@ def _planner(request: Request, candidate: Candidate, schema: Participation) -> P
     )
 
 
-def _row(
-    name: str, verdict: str | None, planned: Planned, *, delta: float, accountant: str
-) -> dict:
+def _row(request: Request, candidate: Candidate, planned: Planned) -> dict:
     """The row of one plan: deployment, participation, noise, guarantee and cost.
 
     `noise_over_simulation` is the noise relative to that of the simulation, scaled to the cohort.
     Numbers that are not finite, such as rho without noise, are None.
     """
     deployment, plan, simulation = planned
+    delta, accountant = request.privacy.delta, request.accountant
     scaled = simulation and simulation.scaled(deployment.clients_per_round)
     values = {
-        'mechanism': name,
+        'mechanism': candidate.name,
         'population': deployment.population,
         'availability': deployment.availability,
         'clients_per_round': deployment.clients_per_round,
@@ -370,7 +368,7 @@ def _row(
         'adjacency': plan.adjacency,
         'prefix_noise': prefix_noise(plan),
         'buffers': plan.mechanism.kernel().buffers,
-        'verdict': verdict,
+        'verdict': candidate.verdict,
     }
     if plan.discretization is not None:
         cohort = deployment.clients_per_round
@@ -430,8 +428,7 @@ def _assumptions(plans: list[Planned], failure: float) -> list[str]:
         *_uniform({planned.deployment for planned in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
-        'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
-        'updates, if the norm of each update is at most the clip norm.',
+        _PREFIX_NOISE,
     ]
     lines += _of_simulation(plans)
     if plan.discretization is not None:
@@ -451,8 +448,7 @@ def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
         'Who takes part is secret, and so are the random numbers that choose the cohorts.',
         'The guarantee relies on amplification by sampling. Devices that choose by themselves when '
         'they are available do not keep such a sampling.',
-        'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
-        'updates, if the norm of each update is at most the clip norm.',
+        _PREFIX_NOISE,
     ]
 
 

@@ -290,27 +290,26 @@ def _percent(share: float) -> str:
     return f'{float(f"{100 * share:.2g}"):g} %'
 
 
-def report(directory: pathlib.Path, cells: Sequence[Cell], wanted: float, form: str) -> str:
-    """Writes page, numbers and figures of a study; returns what its command prints.
+def report(
+    directory: pathlib.Path, cells: Sequence[Cell], wanted: float
+) -> tuple[dict[str, Any], str]:
+    """Writes page, numbers and figures of a study; returns its JSON values, and a text.
 
     Args:
       directory: directory of the study.
       cells: all of its cells.
       wanted: the power that the smallest share must reach.
-      form: 'text' or 'json'.
 
     Raises:
       StorageError: if a file cannot be written.
     """
     results = measure(cells, wanted)
-    values = json.dumps(
-        {
-            'power': wanted,
-            'axis': cells[0].axis,
-            'results': [result.to_dict() for result in results],
-            'cells': [dataclasses.asdict(cell) for cell in cells],
-        }
-    )
+    values = {
+        'power': wanted,
+        'axis': cells[0].axis,
+        'results': [result.to_dict() for result in results],
+        'cells': [dataclasses.asdict(cell) for cell in cells],
+    }
     axis = cells[0].axis.replace('_', ' ')
     faults = dict.fromkeys(result.fault for result in results)
     figures = {
@@ -318,13 +317,13 @@ def report(directory: pathlib.Path, cells: Sequence[Cell], wanted: float, form: 
         for fault in faults
     }
     page = directory / 'power.html'
-    files.write(directory / 'power.json', values)
+    files.write(directory / 'power.json', json.dumps(values))
     files.write(page, render(results, figures, axis, len({cell.seed for cell in cells})))
     for fault, figure in figures.items():
         image = io.BytesIO()
         figure.savefig(image, format='png', dpi=110, metadata={'Software': None})
         files.write(directory / f'power_{fault}.png', image.getvalue())
-    return values if form == 'json' else f'{plain_text.columns(rows(results, axis))}\n\n{page}'
+    return values, f'{plain_text.columns(rows(results, axis))}\n\n{page}'
 
 
 def rows(results: Sequence[FaultPower], axis: str) -> list[dict[str, str]]:
