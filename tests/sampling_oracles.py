@@ -71,6 +71,12 @@ def curve_of_patterns(
     return delta
 
 
+def bin_patterns(rounds: int, groups: int) -> list[tuple[float, np.ndarray]]:
+    """The rounds of each bin, as updates 1, and its probability."""
+    turns = np.arange(rounds) % groups
+    return [(1 / groups, (turns == first).astype(float)) for first in range(groups)]
+
+
 def cyclic_patterns(
     rounds: int, groups: int, group: int, probability: float
 ) -> list[tuple[float, np.ndarray]]:

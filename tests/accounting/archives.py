@@ -187,13 +187,8 @@ def write_run(
     record = record or record_of(config)
     lines = _setting_texts.flags(config.flat())
     flags = ''.join(f'{line}\n' for line in lines)
-    planned = journal.Planned(
-        settings=json.loads(json.dumps(config.to_dict())),
-        files={archive.FLAGS: flags},
-        date='2026-11-23',
-        version='0.1.0',
-        keys='c' * 64,
-    )
+    settings = json.loads(json.dumps(config.to_dict()))
+    planned = dataclasses.replace(PLANNED, settings=settings, files={archive.FLAGS: flags})
     made: list[journal.Event] = [
         planned,
         built(record.to_dict(), data=DATA, configuration={'seed': 0}),

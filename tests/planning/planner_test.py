@@ -123,6 +123,11 @@ def test_a_target_is_met_with_the_least_noise(target):
         assert less.epsilon(target.delta, target.accountant) > target.epsilon
 
 
+def _rho(planner, deployment, simulation, cohort):
+    candidate = dataclasses.replace(deployment, clients_per_round=cohort)
+    return planner.with_noise(candidate, simulation.scaled(cohort)).rho
+
+
 def _discretize(clients_per_round):
     return Discretization.for_bits(20, clients_per_round, 100_000, 1.0)
 
@@ -144,27 +149,17 @@ def test_least_cohort_is_the_first_that_meets_the_target(planner, deployment, rh
     target = planning.Target(rho=rho)
     found = planner.least_cohort(deployment, target, _SIMULATION, 100_000)
     cohort = found.clients_per_round
-
-    def reached(clients_per_round):
-        candidate = dataclasses.replace(deployment, clients_per_round=clients_per_round)
-        return planner.with_noise(candidate, _SIMULATION.scaled(clients_per_round)).rho
-
-    assert reached(cohort) <= rho
+    assert _rho(planner, deployment, _SIMULATION, cohort) <= rho
     # Every smaller one of a range, and a sample of the others, does not.
     smaller = {*range(max(1, cohort - 20), cohort), *range(1, cohort, max(1, cohort // 20))}
-    assert all(reached(each) > rho for each in smaller)
+    assert all(_rho(planner, deployment, _SIMULATION, each) > rho for each in smaller)
 
 
 def test_least_cohorts_over_a_range_of_targets():
     planner = planning.Planner(mechanism=mechanisms.Identity(2000))
     deployment = planning.Deployment(population=20_000, clients_per_round=1, rounds=2000)
     simulation = planning.Simulation(1.0, 70)
-
-    def reached(cohort):
-        candidate = dataclasses.replace(deployment, clients_per_round=cohort)
-        return planner.with_noise(candidate, simulation.scaled(cohort)).rho
-
-    by_cohort = [reached(cohort) for cohort in range(1, 1001)]
+    by_cohort = [_rho(planner, deployment, simulation, cohort) for cohort in range(1, 1001)]
     for rho in np.geomspace(by_cohort[-1], by_cohort[0], 40).tolist():
         meeting = [cohort for cohort, each in enumerate(by_cohort, 1) if each <= rho]
         found = planner.least_cohort(deployment, planning.Target(rho=rho), simulation, 1000)

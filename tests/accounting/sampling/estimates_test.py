@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 
-import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
@@ -147,7 +146,7 @@ def test_the_tradeoff_curve_counts_amplification_at_the_deltas(sampling):
     assert plans.read(report) == report
     if sampling == 'balls_in_bins':  # The advantage is the divergence at epsilon 0.
         matrix = plan.mechanism.strategy_matrix()
-        patterns = [(1 / 3, (np.arange(7) % 3 == first).astype(float)) for first in range(3)]
+        patterns = sampling_oracles.bin_patterns(7, 3)
         exact = sampling_oracles.curve_of_patterns(matrix, patterns, 2.0)
         assert exact(0.0) <= report.tradeoff.advantage
     assert report.tradeoff.points[1][1] < 0.7 * certain.points[1][1]

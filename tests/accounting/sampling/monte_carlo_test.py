@@ -22,16 +22,6 @@ from tests.sizes import standard
 _SAMPLES = 50_000
 
 
-def _patterns(rounds, groups):
-    """The rounds of each bin, with their probability."""
-    found = []
-    for first in range(groups):
-        updates = np.zeros(rounds)
-        updates[first::groups] = 1
-        found.append((1 / groups, updates))
-    return found
-
-
 def _allocations(rounds, groups):
     """One round of each epoch, in all combinations, with their probability."""
     found = [(1.0, np.zeros(rounds))]
@@ -68,7 +58,8 @@ def _estimate(mixtures, stddev, delta, samples=_SAMPLES, **options):
 
 def _bins(rounds, groups):
     matrix = _strategy(rounds)
-    return balls_in_bins.of_bins(matrix, groups), matrix, _patterns(rounds, groups)
+    patterns = sampling_oracles.bin_patterns(rounds, groups)
+    return balls_in_bins.of_bins(matrix, groups), matrix, patterns
 
 
 def _slots(rounds, groups, below=0.0):
