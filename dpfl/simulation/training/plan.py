@@ -65,6 +65,8 @@ def build_plan(
 def check_schedule(plan: accounting.PrivacyPlan) -> None:
     """Checks that all clip norms of a schedule are for rounds of the run; others are never used.
 
+    For a run that begins: earlier versions allowed them, and their runs are still verified.
+
     Raises:
       ArgumentError: if not; it names the last round.
     """
