@@ -1,6 +1,5 @@
 """Settings from text, as in flag files and studies. No TensorFlow."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ def with_texts(settings: _S, texts: Mapping[str, str]) -> _S:
     Raises:
       ArgumentError: If a name is unknown, or a value is not allowed.
     """
-    kinds = {name: kind for name, _, kind, _ in leaves(settings)}
+    kinds = {field.name: kind for field, kind, _ in settings.table()}
     values = {}
     for name, text in texts.items():
         if name not in kinds:
@@ -62,19 +61,6 @@ def value_of(name: str, kind: _settings.Kind, text: str) -> Any:
         return kind.scalar(text) if kind.scalar in (int, float) else text
     except (ValueError, KeyError):
         raise ArgumentError(name, text, f'must be a value of type {kind.scalar.__name__}') from None
-
-
-def leaves(settings: Settings) -> list[tuple[str, dataclasses.Field, _settings.Kind, Any]]:
-    """Name, field, type and value of every setting, including those of nested settings."""
-    rows = []
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if isinstance(value, Settings):
-            rows += leaves(value)
-        else:
-            kind = _settings.kind_of(type(settings), field.name)
-            rows.append((field.name, field, kind, value))
-    return rows
 
 
 def entries(name: str, scalar: type, texts: Sequence[str]) -> tuple:

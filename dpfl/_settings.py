@@ -99,7 +99,7 @@ class Settings:
         self.check()
 
     def _check_needs(self) -> None:
-        table = {field.name: (field, value) for field, value in self.table()}
+        table = {field.name: (field, value) for field, _, value in self.table()}
         for name, (field, value) in table.items():
             needs = field.metadata['needs']
             if not needs or value == field.default or needs.keys() - table.keys():
@@ -146,16 +146,16 @@ class Settings:
 
     def flat(self) -> dict[str, Any]:
         """All values by name, those of nested settings included; no two have one name."""
-        return {field.name: value for field, value in self.table()}
+        return {field.name: value for field, _, value in self.table()}
 
-    def table(self) -> Iterator[tuple[dataclasses.Field, Any]]:
-        """Field and value of every setting, those of nested settings included."""
+    def table(self) -> Iterator[tuple[dataclasses.Field, 'Kind', Any]]:
+        """Field, type and value of every setting, those of nested settings included."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Settings):
                 yield from value.table()
             else:
-                yield field, value
+                yield field, kind_of(type(self), field.name), value
 
     def with_values(self: _S, values: Mapping[str, Any]) -> _S:
         """The settings with other values for some names, which may be of nested settings.

@@ -39,8 +39,8 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms import rounding
+from dpfl.mechanisms.named import NamedMechanism
 from dpfl.reporting import plain_text
-from dpfl.simulation.training.mechanism import NamedMechanism
 from dpfl.simulation.training.privacy_config import NoiseConfig
 from dpfl.simulation.training.round_config import ParticipationConfig, participation
 

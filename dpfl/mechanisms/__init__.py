@@ -78,6 +78,7 @@ FOR_ROOMS = (
     'hardened.stream',
     'kernels',
     'mechanism_file',
+    'named',
     'registry',
     'restarts',
     'rounding',

@@ -54,10 +54,10 @@ def _main() -> None:
         own = {flag.name: flag for flag in flags.FLAGS.flags_by_module_dict().get(binary.name, [])}
         made = [each for each in names.values() if isinstance(each, settings_flags.SettingsFlags)]
         leaves = {
-            name: rest
+            row[0].name: row
             for each in made
-            for name, *rest in _setting_texts.leaves(each._base)
-            if name in each._names
+            for row in each._base.table()
+            if row[0].name in each._names
         }
         wrong = {each: _why_refused(each, own, leaves) for each in given[binary.name]}
         found[binary.name] = (

@@ -112,7 +112,8 @@ class SettingsFlags(Generic[_S]):
         assert frame is not None and frame.f_back is not None
         module = frame.f_back.f_globals['__name__']
         self._module = sys.argv[0] if module == '__main__' else module
-        for name, field, kind, value in _setting_texts.leaves(self._base):
+        for field, kind, value in self._base.table():
+            name = field.name
             if name in skip or (only is not None and name not in only):
                 continue
             text = (help or {}).get(name, field.metadata['help'])
@@ -145,9 +146,7 @@ class SettingsFlags(Generic[_S]):
         return {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
 
     def _kind(self, name: str) -> _settings.Kind:
-        return next(
-            kind for setting, _, kind, _ in _setting_texts.leaves(self._base) if setting == name
-        )
+        return next(kind for field, kind, _ in self._base.table() if field.name == name)
 
     def _define(
         self, name: str, kind: _settings.Kind, default: Any, text: str, allowed: Sequence[str]

@@ -13,9 +13,10 @@ from dpfl.accounting import PrivacyPlan
 from dpfl.cli.flags.participation_log import PaceConfig
 from dpfl.cli.results import train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.mechanisms.named import NamedMechanism
 from dpfl.participation import Participation
 from dpfl.planning import Pace, Simulation, Target
-from dpfl.simulation.training.mechanism import AUTO, NamedMechanism
+from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 
 _SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
@@ -110,7 +111,7 @@ class Candidate:
 
 
 def parse(texts: Sequence[str]) -> list[Candidate]:
-    """Reads NAME or NAME=NOISE_MULTIPLIER; NAME is a text of `mechanism.NamedMechanism`.
+    """Reads NAME or NAME=NOISE_MULTIPLIER; NAME is a text of `named.NamedMechanism`.
 
     Raises:
       ArgumentError: If a text is not of this form, occurs twice, or leaves open what a mechanism

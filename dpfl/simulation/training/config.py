@@ -280,7 +280,7 @@ class RunConfig(Settings):
         """The settings that must stay the same when a run is resumed, by name, as JSON values."""
         return {
             field.name: value.to_dict() if hasattr(value, 'to_dict') else value
-            for field, value in self.table()
+            for field, _, value in self.table()
             if field.metadata['kept']
         }
 

@@ -62,7 +62,7 @@ def of_run(
     shared = {'delta': delta, 'adjacency': adjacency, 'seed': config.seed}
     settings = shared | {
         field.name: value
-        for field, value in config.task.table()
+        for field, _, value in config.task.table()
         if WORDS in field.metadata['draws']
     }
     return BeforeTraining(

@@ -122,7 +122,8 @@ def with_flags(config: Any, texts: Mapping[str, str]) -> Any:
       ValueError: if a value is not allowed.
     """
     values: dict[str, Any] = {}
-    for name, _, kind, _ in _setting_texts.leaves(config):
+    for field, kind, _ in config.table():
+        name = field.name
         if kind.is_tuple and name in texts:
             entries = _entries(name, texts[name])
             values[name] = _setting_texts.entries(name, kind.scalar, entries)
