@@ -69,11 +69,6 @@ def _trained_mean(kind, weight, cohort=models.COHORT):
     return _mean([_flat(_trained(client)) for client in cohort], _weights(), kind, weight)
 
 
-def _assert_close(actual, expected):
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-
-
 @functools.cache
 def _weighted(kind, weight, client_update):
     return _process(_plan(estimator=accounting.Estimator(kind, weight, _CAP)), client_update)
@@ -97,7 +92,7 @@ def test_the_weighted_mean_of_a_round(kind, weight, client_update):
     expected = _mean(updates, _weights(), kind, weight or _CLIENTS)
     process = _weighted(kind, weight, client_update)
     for num_shards in (1, 3):
-        _assert_close(_moved(process, learning.shard(models.COHORT, num_shards)), expected)
+        models.assert_close(_moved(process, learning.shard(models.COHORT, num_shards)), expected)
 
 
 def test_fedsgd_clips_the_gradient_times_its_rate():
@@ -109,7 +104,7 @@ def test_fedsgd_clips_the_gradient_times_its_rate():
     updates = [_flat(_stepped(client)) for client in models.COHORT]
     expected = _mean(updates)
     process = _process(_plan(), 'fedsgd')
-    _assert_close(_moved(process, learning.shard(models.COHORT, 2)), expected)
+    models.assert_close(_moved(process, learning.shard(models.COHORT, 2)), expected)
 
 
 @pytest.mark.standard
@@ -117,14 +112,16 @@ def test_weights_count_different_examples():
     twice = [[*client, *client] for client in models.COHORT]
     plan = _plan(estimator=accounting.Estimator('fixed', 3.0, _CAP))
     process = _process(plan, client_epochs=2)
-    _assert_close(_moved(process, learning.shard(twice, 2)), _trained_mean('fixed', 3.0, twice))
+    models.assert_close(
+        _moved(process, learning.shard(twice, 2)), _trained_mean('fixed', 3.0, twice)
+    )
 
 
 def test_a_record_that_is_not_finite_has_no_weight():
     broken = models.client(7, [3, 2])
     broken[1]['x'][0, 0] = np.nan
     moved = _moved(_weighted('clipped', 1.5, 'fedavg'), learning.shard([*models.COHORT, broken], 2))
-    _assert_close(moved, _trained_mean('clipped', 1.5))
+    models.assert_close(moved, _trained_mean('clipped', 1.5))
 
 
 @pytest.mark.standard
@@ -137,7 +134,7 @@ def test_weights_with_hardened_noise():
         noise = _moved(process, learning.shard([], 2), state)
         noised = _moved(process, learning.shard(models.COHORT, 2), state)
     without = [a - b for a, b in zip(noised, noise, strict=True)]
-    _assert_close(without, _trained_mean('fixed', 3.0))
+    models.assert_close(without, _trained_mean('fixed', 3.0))
 
 
 @functools.cache
@@ -150,7 +147,9 @@ def test_the_model_is_clipped_after_every_batch(kind):
     by_hand = _flat if kind == 'flat' else _per_layer
     clip = aggregators.clip_flat if kind == 'flat' else aggregators.PerLayer()
     expected = _mean([_trained(client, clip=by_hand) for client in models.COHORT])
-    _assert_close(_moved(_clipping_each_batch(clip), learning.shard(models.COHORT, 3)), expected)
+    models.assert_close(
+        _moved(_clipping_each_batch(clip), learning.shard(models.COHORT, 3)), expected
+    )
     at_the_end = _mean([by_hand(_trained(client)) for client in models.COHORT])
     # The test would notice if only the end were clipped.
     assert np.abs(rounds.flat(expected) - rounds.flat(at_the_end)).max() > 1e-3
@@ -165,7 +164,7 @@ def test_a_clip_after_every_batch_follows_the_norm_in_use():
     second = process.next(state, learning.shard([], 1)).state
     expected = [leaf / _CLIENTS for leaf in _trained(models.COHORT[3])]
     assert rounds.norm(expected) * _CLIENTS > _CLIP
-    _assert_close(_moved(process, learning.shard(cohort, 1), second), expected)
+    models.assert_close(_moved(process, learning.shard(cohort, 1), second), expected)
 
 
 @pytest.mark.parametrize('position', [0, 1])
@@ -174,7 +173,7 @@ def test_a_batch_that_breaks_the_model_breaks_the_record(position):
     broken[position]['x'][0, 0] = np.inf
     process = _clipping_each_batch(aggregators.clip_flat)
     moved = _moved(process, learning.shard([models.COHORT[1], broken], 1))
-    _assert_close(moved, [leaf / _CLIENTS for leaf in _trained(models.COHORT[1], clip=_flat)])
+    models.assert_close(moved, [leaf / _CLIENTS for leaf in _trained(models.COHORT[1], clip=_flat)])
 
 
 def test_shards_of_clients_without_data_have_no_weight():

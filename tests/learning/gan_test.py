@@ -12,7 +12,7 @@ from dpfl.aggregators.noise import draws
 from dpfl.learning import gan
 from tests import redrawn
 from tests.aggregators import rounds
-from tests.learning import gan_models
+from tests.learning import gan_models, models
 
 pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('local_runtime')]
 
@@ -51,9 +51,7 @@ def _weights(process, state):
     return learning.gan_weights(process.get_model_weights(state))
 
 
-def _assert_close(actual, expected, rtol=2e-5, atol=2e-6):
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+_assert_close = functools.partial(models.assert_close, rtol=2e-5, atol=2e-6)
 
 
 class _Reference:

@@ -46,8 +46,8 @@ def test_training_is_that_of_the_same_model_by_hand():
     clipped = (rounds.clipped(models.trained(batches, 0.1), 0.4) for batches in clients)
     total = [sum(leaves) for leaves in zip(*clipped, strict=True)]
     trained = process.get_model_weights(state).trainable
-    for weight, old, whole in zip(trained, models.START, total, strict=True):
-        np.testing.assert_allclose(weight, old + whole / 3, rtol=1e-4, atol=1e-5)
+    expected = [old + whole / 3 for old, whole in zip(models.START, total, strict=True)]
+    models.assert_close(trained, expected, atol=1e-5)
     train = metrics['client_work']['train']
     assert train['num_examples'] == 11
     # Keras sums over the examples of all clients, as the mean loss over examples does.
@@ -65,10 +65,8 @@ def test_dropout_trains_the_same_again_and_frozen_weights_have_no_part_in_update
     process, batches = _process(converted, 1.0), models.client(0, [4])
     start, data = process.initialize(), [models.dataset(batches, batches[0])] * 3
     after, again = (process.get_model_weights(process.next(start, data).state) for _ in range(2))
-    for weight, other in zip(after.trainable, again.trainable, strict=True):
-        np.testing.assert_array_equal(weight, other)
-    for weight, before in zip(after.non_trainable, frozen, strict=True):
-        np.testing.assert_array_equal(weight, before)
+    np.testing.assert_equal(after.trainable, again.trainable)
+    np.testing.assert_equal(after.non_trainable, frozen)
     for weight, before in zip(after.trainable, trainable, strict=True):
         assert (np.asarray(weight) != before).all()
 

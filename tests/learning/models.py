@@ -87,6 +87,12 @@ def gradient_step(batches, rate: float) -> list[np.ndarray]:
     return [-rate * leaf for leaf in gradient(START, rows)]
 
 
+def assert_close(actual, expected, rtol: float = 1e-4, atol: float = 1e-6) -> None:
+    """Raises AssertionError unless the arrays of two lists are close, each to its own."""
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+
+
 def dataset(batches, template) -> tf.data.Dataset:
     """The batches as a data set of one client that TFF can send; `template` is any batch."""
     result = tf.data.Dataset.from_tensors(template).take(0)

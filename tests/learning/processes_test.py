@@ -1,7 +1,6 @@
 """The sharded engine equals `tff.learning` with the aggregator of the same plan, round by round."""
 
 import collections
-import functools
 
 import numpy as np
 import pytest
@@ -171,31 +170,13 @@ def _clip_norm(aggregator_state):
     return inner.clip_norm
 
 
-@functools.cache
-def _of_least_squares():
-    return learning.build_dp_fedavg(
+def test_it_is_a_learning_process():
+    process = learning.build_dp_fedavg(
         models.least_squares(),
         _plan(),
         client_optimizer_fn=_optimizers.build_sgdm(0.1),
         server_optimizer_fn=_server(),
-        noise_seed=_SEED,
     )
-
-
-@pytest.mark.standard
-def test_single_clients_are_shards_too():
-    process = _of_least_squares()
-    cohort = _cohorts(models.client)[0]
-    state = process.initialize()
-    plain = process.next(state, [models.dataset(client, cohort[0][0]) for client in cohort])
-    _assert_same(plain.state, process.next(state, learning.shard(cohort, 2)).state)
-    # A round without clients releases noise, as with tff.learning.
-    output = process.next(state, learning.shard([], 2))
-    assert output.state.aggregator.numerator_state.noise.round == 1
-
-
-def test_it_is_a_learning_process():
-    process = _of_least_squares()
     assert isinstance(process, tff.learning.templates.LearningProcess)
     state = process.initialize()
     hparams = process.get_hparams(state)

@@ -10,13 +10,11 @@ from dpfl.debugging.images import traits
 from dpfl.tasks import federated_task
 from dpfl.tasks.before_training import WordCounts, WordRelease
 from dpfl.tasks.config import DataConfig, ImageFaultConfig, TaskConfig, TextConfig
-from dpfl.tasks.images import classifiers, emnist, gan_models, image_task
+from dpfl.tasks.images import classifiers, gan_models, image_task
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
-from dpfl.tasks.text import text_task, word_clients
+from dpfl.tasks.text import text_task
 from dpfl.tasks.text.models import architectures, recurrent, saved_models
 from dpfl.tasks.text.synthetic_text import SyntheticText
-from dpfl.tasks.text.vocabulary import Vocabulary
-from tests.tasks.images import emnist_files
 
 _CELL = recurrent.StackedCifg(3, 4, 2, num_layers=2)
 _WEIGHTS = _CELL.initial_weights(5, seed=0)
@@ -32,12 +30,6 @@ def _language(vocabulary_size, language_size):
         sentence_length=8, vocabulary_size=vocabulary_size, language_size=language_size
     )
     return text_task.SyntheticTextTask(TaskConfig(model='micro', text=text), seed=3).load()
-
-
-def _clients():
-    clients = word_clients.WordClients(4, lambda client: [['a']])
-    packing = word_clients.Packing('sentences', 4)
-    return word_clients.WordTask(clients, clients, Vocabulary(('a',)), packing)
 
 
 def _model(**values):
@@ -82,7 +74,6 @@ _GENERAL = [
     (lambda: _task(inject=('inverted',)), 'inject=inverted: needs task=synthetic_glyphs or emnist'),
 ]
 _OF_TEXT = [
-    (lambda: _clients().client_batches(4, 2), 'client=4: must be'),
     (lambda: _language(61, 60), 'language_size=60: must be >= 61, vocabulary_size'),
     (lambda: _language(3, 5), 'language_size=5: must be an integer >= '),
     (lambda: SyntheticText(vocabulary_size=19), 'vocabulary_size=19: must be [^\n]+$'),
@@ -143,10 +134,3 @@ def test_what_is_refused(make, message):
 def test_a_setting_that_nothing_would_read_is_refused(task, values):
     with pytest.raises(ValueError, match=f'^{next(iter(values))}=.*: needs task='):
         _task(task=task, **values)
-
-
-@pytest.mark.parametrize('client', [-1, 2, 1.5])
-def test_clients_that_a_file_does_not_have_are_refused(client, tmp_path):
-    file = emnist.EmnistFile(emnist_files.write_sqlite(tmp_path / 'emnist.sqlite'))
-    with pytest.raises(ValueError, match='^client='):
-        emnist.Emnist(file).examples(client)

@@ -44,6 +44,9 @@ def test_clients_and_held_out_writers(path):
         pixels, labels = small.examples(writer, 'train')
         _check(task.examples(client), (pixels, labels))
         _check(task.examples(client, 3), (pixels[:3], labels[:3]))
+    for client in (-1, 2, 1.5):
+        with pytest.raises(ValueError, match='^client='):
+            task.examples(client)
     # Without the faults of the clients.
     for number in (1, 100):
         (found,) = _opened(path, 'inverted').heldout_clients(number)

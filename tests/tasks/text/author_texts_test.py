@@ -20,10 +20,7 @@ dataset = scripts_of_studies.load('make_dataset')
 _KEY = bytes(range(32))
 
 
-@pytest.fixture(name='cache', autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
-    return tmp_path / 'cache'
+pytestmark = pytest.mark.usefixtures('cache')
 
 
 _FIRST, _TWO = Message('a@x', 0, 'one two three'), Message('a@x', 0, 'four five. six')

@@ -201,16 +201,6 @@ def test_json_lines_without_a_column_say_which_there_are(tmp_path):
     assert 'secret' not in str(error.value) and '\n' not in str(error.value)
 
 
-def test_malformed_lines_are_left_out(tmp_path):
-    path = _write_json(tmp_path / 'a.jsonl')
-    with open(path, 'a') as file:
-        file.write('nonsense\n')
-    lines = sum(map(len, _TEXTS.values()))
-    description = _open(path)[2]
-    assert description['left_out'] == {'empty': 0, 'not JSON': 1}
-    assert description['first_malformed'] == f'line {lines + 1}: not JSON'
-
-
 @pytest.mark.parametrize(
     'name, content, message',
     [
@@ -315,11 +305,21 @@ def _in_splits():
         )
 
 
-@pytest.mark.parametrize('indexed', [False, True])
-def test_the_splits_of_the_file_are_used(copy, indexed):
-    path = copy(*_in_splits(), name='a #?%.sqlite')
-    if indexed:
-        sqlite_files.execute(path, 'CREATE INDEX i ON examples (client_id)')
+# Statements that scatter the rows of a client over the file, in their order.
+_SCATTER = (
+    'CREATE TABLE other AS SELECT * FROM examples ORDER BY substr(client_id, -3, 1), rowid',
+    'DROP TABLE examples',
+    'ALTER TABLE other RENAME TO examples',
+)
+
+
+@pytest.mark.parametrize(
+    'statements',
+    [(), ('CREATE INDEX i ON examples (client_id)',), _SCATTER],
+    ids=['as TFF writes', 'indexed', 'scattered'],
+)
+def test_the_splits_of_the_file_are_used(copy, statements):
+    path = copy(*_in_splits(), *statements, name='a #?%.sqlite')
     training, heldout, test, description = client_texts.open_stackoverflow(path, 0.5)
     for clients, part in ((training, 0), (heldout, 1), (test, 2)):
         expected = [
@@ -336,18 +336,6 @@ def test_a_file_without_splits_has_a_share_held_out(plain):
     assert (training.count, heldout.count, test.count) == (24, 6, 0)
     assert len({*_clients(training, heldout)}) == 30
     assert description['splits'] == {'default_split': 30}
-    more = client_texts.open_stackoverflow(plain, 0.5)[1]
-    assert {*_clients(heldout)} < {*_clients(more)}
-
-
-def test_clients_whose_rows_are_scattered(plain, copy):
-    path = copy(
-        'CREATE TABLE other AS SELECT * FROM examples ORDER BY substr(client_id, -3, 1)',
-        'DROP TABLE examples',
-        'ALTER TABLE other RENAME TO examples',
-    )
-    training, expected = (client_texts.open_stackoverflow(each, 0.2)[0] for each in (path, plain))
-    assert [*map(sorted, _sentences(training))] == [*map(sorted, _sentences(expected))]
 
 
 @pytest.mark.parametrize('kind', ['TEXT COLLATE NOCASE', 'INTEGER'])

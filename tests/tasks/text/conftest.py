@@ -8,6 +8,13 @@ from dpfl.tasks.text import record_files
 
 
 @pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The cache directory, which has the key of the names of authors."""
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
+    return tmp_path / 'cache'
+
+
+@pytest.fixture
 def parquet_in_process(monkeypatch):
     """Reads Parquet without a child process, which takes a second."""
 

@@ -63,6 +63,8 @@ def test_batches_of_a_client():
     assert batches[0]['x'].tolist() == [[1, 4, 2, 0], [1, 4, 4, 2]]
     assert batches[0]['y'].tolist() == [[4, 2, 0, 0], [4, 4, 2, 0]]
     assert [len(b['x']) for b in task.client_batches(3, 2, 9, max_batches=3)] == [2, 1, 2]
+    with pytest.raises(ValueError, match='^client=5: must be'):
+        task.client_batches(5, 2)
 
 
 def test_windows_are_read_only_as_far_as_they_are_used():

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from dpfl.tasks.text.models import architectures, metrics, saved_models
 from dpfl.tasks.text.models.recurrent import DenseLstm, StackedCifg, TiedLstm
+from tests.tasks.text.models import reference
 
 _CELLS = [
     StackedCifg(3, 4, 2),
@@ -17,12 +18,6 @@ _NUM_TOKENS = 7
 _DIRECTIONS = 3  # Along which a gradient is compared, for each weight.
 _TOKENS = np.array([[1, 5, 3, 6], [1, 4, 2, 0], [1, 6, 6, 5]], np.int32)
 _TARGETS = np.array([[5, 3, 6, 2], [4, 2, 0, 0], [6, 6, 5, 4]], np.int32)
-
-
-def _weights(cell):
-    rng = np.random.default_rng(0)
-    shapes = cell.weight_shapes(_NUM_TOKENS).values()
-    return tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +95,7 @@ def _oracle(cell, weights, tokens):
 
 @pytest.mark.parametrize('cell', _CELLS, ids=str)
 def test_logits_equal_a_loop_over_positions_whole_and_in_single_steps(cell):
-    weights = _weights(cell)
+    weights = reference.random_weights(cell, _NUM_TOKENS)
     expected = _oracle(cell, weights, _TOKENS)
     np.testing.assert_allclose(cell.logits(weights, tf.constant(_TOKENS)), expected, atol=1e-5)
     state = cell.start(weights, len(_TOKENS))
@@ -110,10 +105,7 @@ def test_logits_equal_a_loop_over_positions_whole_and_in_single_steps(cell):
 
 
 def _oracle_loss(cell, weights):
-    logits = _oracle(cell, weights, _TOKENS)
-    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    losses = -np.take_along_axis(log_probabilities, _TARGETS[..., None], axis=-1)[..., 0]
-    return losses[_TARGETS != 0].mean()
+    return reference.mean_loss(_oracle(cell, weights, _TOKENS), _TARGETS)
 
 
 @pytest.mark.parametrize('cell', _CELLS, ids=str)
@@ -122,7 +114,7 @@ def test_gradients_equal_finite_differences(cell):
     # float64, and so is checked closely; the fused operation has no such kernel.
     is_fused = isinstance(cell, (TiedLstm, DenseLstm))
     dtype, tolerance = (tf.float32, 4e-6) if is_fused else (tf.float64, 1e-8)
-    weights = [weight.astype(np.float64) for weight in _weights(cell)]
+    weights = [weight.astype(np.float64) for weight in reference.random_weights(cell, _NUM_TOKENS)]
     tensors = [tf.constant(weight, dtype) for weight in weights]
     with tf.GradientTape() as tape:
         tape.watch(tensors)

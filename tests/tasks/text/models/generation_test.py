@@ -10,6 +10,7 @@ import tensorflow as tf
 from dpfl import errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation, recurrent
+from tests.tasks.text.models import reference
 
 _SPECIAL = generation.SpecialTokens(pad=0, begin=1, end=2)
 _NUM_TOKENS, _LENGTH = 5, 3
@@ -21,11 +22,7 @@ _CELLS = [
 
 
 def _weights(cell):
-    rng = np.random.default_rng(2)
-    return tuple(
-        (1.5 * rng.normal(size=shape)).astype(np.float32)
-        for shape in cell.weight_shapes(_NUM_TOKENS).values()
-    )
+    return reference.random_weights(cell, _NUM_TOKENS, seed=2, scale=1.5)
 
 
 def _enumerated(cell, weights, adjust=lambda p: p):
@@ -35,8 +32,7 @@ def _enumerated(cell, weights, adjust=lambda p: p):
     """
     prefixes = [*itertools.product(range(_NUM_TOKENS), repeat=_LENGTH - 1)]
     tokens = tf.constant([[_SPECIAL.begin, *prefix] for prefix in prefixes], tf.int32)
-    values = np.exp(cell.logits(weights, tokens).numpy().astype(np.float64))
-    values /= values.sum(axis=-1, keepdims=True)
+    values = np.exp(reference.log_probabilities(cell.logits(weights, tokens)))
     conditional = {
         prefix[:n]: row[n] for prefix, row in zip(prefixes, values, strict=True) for n in range(3)
     }
@@ -143,9 +139,7 @@ _CELL = recurrent.StackedCifg(4, 8, 4, num_layers=2)
 
 def _weights_of_bytes(letters):
     """A random model that writes almost only the given letters and ends of words."""
-    rng = np.random.default_rng(3)
-    shapes = _CELL.weight_shapes(tokenization.NUM_BYTE_TOKENS).values()
-    weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    weights = [*reference.random_weights(_CELL, tokenization.NUM_BYTE_TOKENS, seed=3)]
     weights[-1] -= 60
     for token in [*letters.encode(), tokenization.WORD_END_ID]:
         weights[-1][token] += 60

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 
 from dpfl.tasks.text.models import architectures, metrics, saved_models
 from tests.studies import scripts_of_studies
+from tests.tasks.text.models import reference
 
 head_words = scripts_of_studies.load('compare_head_words')
 
@@ -22,14 +23,6 @@ def _batch():
     logits = np.full((3, 5, 6), -1.0, np.float32)
     np.put_along_axis(logits, _PREDICTED[..., None], 2.0, axis=-1)
     return logits
-
-
-def _reference_loss(logits, labels):
-    """Mean over targets that are not padding, in float64."""
-    logits = logits.astype(np.float64)
-    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    losses = -np.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
-    return losses[labels != 0].mean()
 
 
 def _update(state, logits, labels):
@@ -45,7 +38,7 @@ def test_hand_counted_batch():
     logits = _batch()
     result = _finalize(_update(metrics.initialize(), logits, _LABELS))
     # Words are 7 of the targets, 4 of them hit; one more target is outside the vocabulary.
-    loss = _reference_loss(logits, _LABELS)
+    loss = reference.mean_loss(logits, _LABELS)
     by_hand = {'accuracy': 4 / 7, 'accuracy_with_oov': 4 / 8, 'num_tokens': 9, 'num_examples': 2}
     by_hand |= {'loss': loss, 'perplexity': np.exp(loss)}
     assert {name: result[name] for name in by_hand} == pytest.approx(by_hand, rel=1e-6)
@@ -104,12 +97,11 @@ def test_gradient_is_that_of_the_definition(compiled):
 
     function = tf.function(loss_and_gradients) if compiled else loss_and_gradients
     gradients, loss, after = function(tf.constant(logits), tf.constant(_LABELS))
-    softmax = np.exp(logits.astype(np.float64))
-    softmax /= softmax.sum(axis=-1, keepdims=True)
+    softmax = np.exp(reference.log_probabilities(logits))
     expected = (softmax - np.eye(6)[_LABELS]) * (_LABELS != 0)[..., None] / (_LABELS != 0).sum()
     for gradient in gradients:
         np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
-    assert loss.numpy() == pytest.approx(_reference_loss(logits, _LABELS), rel=1e-6)
+    assert loss.numpy() == pytest.approx(reference.mean_loss(logits, _LABELS), rel=1e-6)
     np.testing.assert_array_equal(after, logits)
 
 
@@ -139,10 +131,7 @@ def test_the_rank_of_a_word_is_how_many_occur_more_often():
 def test_histograms_equal_a_loop_over_positions():
     batches = list(_batches(1))
     cell = saved_models.ALL['micro']
-    rng = np.random.default_rng(2)
-    weights = tuple(
-        rng.normal(size=shape).astype('f') for shape in cell.weight_shapes(_NUM_TOKENS).values()
-    )
+    weights = reference.random_weights(cell, _NUM_TOKENS, seed=2)
     model = architectures.build(cell, _NUM_TOKENS, 6, seed=0)
     ranks = head_words.ranked(batches, 20)
     heads, top = (1, 4, 12), 5
