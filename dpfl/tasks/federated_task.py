@@ -71,6 +71,11 @@ def dataset(examples: Examples, batch_size: int) -> Any:
     return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(examples)).batch(batch_size)
 
 
+def pooled(parts: Sequence[Examples]) -> Examples:
+    """The examples of at least one client or batch, all together, in their order."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 class ClientData(abc.ABC):
     """Clients with examples, and held-out clients. Gives a task its functions of them."""
 
@@ -90,11 +95,7 @@ class ClientData(abc.ABC):
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """`FederatedTask.heldout`."""
-        clients = self.of_heldout(num_clients)
-        pooled = {
-            name: np.concatenate([examples[name] for examples in clients]) for name in clients[0]
-        }
-        return dataset(pooled, batch_size)
+        return dataset(pooled(self.of_heldout(num_clients)), batch_size)
 
     def heldout_owners(self, num_clients: int) -> np.ndarray:
         """`FederatedTask.heldout_owners`, int64."""

@@ -64,8 +64,7 @@ def from_arrays(
 
     def heldout_batches(num_clients: int, batch_size: int) -> tf.data.Dataset:
         chosen = [_of_type(examples, specs) for examples in heldout[:num_clients]]
-        pooled = {name: np.concatenate([examples[name] for examples in chosen]) for name in names}
-        return federated_task.dataset(pooled, batch_size)
+        return federated_task.dataset(federated_task.pooled(chosen), batch_size)
 
     return FederatedTask(
         model=model,

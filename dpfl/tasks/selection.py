@@ -270,7 +270,7 @@ def select(
         parts = task.client_batches(client, _ROWS, 1, None)
         if not parts:
             return []
-        examples = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        examples = federated_task.pooled(parts)
         measured = of_sentences(examples['x'], examples['y'], model)
         chosen = measured.chosen(of_examples, of_clients)
         kept = {name: array[chosen] for name, array in examples.items()}

@@ -97,9 +97,8 @@ def _cohorts(make_client):
 
 def _assert_same(actual, expected, atol=2e-6):
     assert type(actual) is type(expected)
-    for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
-        # Sums in another order differ by some units in the last place, of values up to one.
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=atol)
+    # Sums in another order differ by some units in the last place, of values up to one.
+    models.assert_close(*map(tf.nest.flatten, (actual, expected)), rtol=2e-5, atol=atol)
 
 
 def _of_stock_tff(plan, model, optimizer, clip):

@@ -10,6 +10,7 @@ from dpfl import _settings, errors, learning, mechanisms
 from dpfl.learning import server_optimizers
 from dpfl.simulation import state as states
 from dpfl.simulation.training.round_config import ServerConfig
+from tests.learning import models
 
 pytestmark = pytest.mark.tff
 
@@ -93,9 +94,7 @@ def test_steps_are_those_computed_by_hand(case, rates):
     given = rates[0] if len(rates) == 1 else rates
     optimizer = learning.build_server_optimizer(rates=given, **settings)
     expected = _by_hand(step, _START, [*rates, *[rates[-1]] * _ROUNDS][:_ROUNDS])
-    for found, right in zip(_run(optimizer), expected, strict=True):
-        for one, other in zip(found, right, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+    models.assert_close(*map(tf.nest.flatten, (_run(optimizer), expected)), rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize('case', ['nesterov', 'adam'])
@@ -110,9 +109,9 @@ def test_the_workload_of_sgd_is_what_the_server_does(nesterov):
     workload = mechanisms.workload.learning_rate_schedule(_RATES, 0.7, nesterov=nesterov)
     for leaf in (0, 1):
         updates = np.array([gradients[leaf].ravel() for gradients in _GRADIENTS], np.float64)
-        models = _START[leaf].ravel() - workload @ updates
+        expected = _START[leaf].ravel() - workload @ updates
         found = np.array([weights[leaf].ravel() for weights in _run(optimizer)])
-        np.testing.assert_allclose(found, models, rtol=2e-5, atol=2e-6)
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(
