@@ -305,9 +305,10 @@ def _in_splits():
         )
 
 
-# Statements that scatter the rows of a client over the file, in their order.
+# Statements that scatter the rows of a client over the file: first the first one of each client.
 _SCATTER = (
-    'CREATE TABLE other AS SELECT * FROM examples ORDER BY substr(client_id, -3, 1), rowid',
+    'CREATE TABLE other AS SELECT * FROM examples '
+    'ORDER BY row_number() OVER (PARTITION BY client_id, split_name ORDER BY rowid), rowid',
     'DROP TABLE examples',
     'ALTER TABLE other RENAME TO examples',
 )

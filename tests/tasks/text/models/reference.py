@@ -4,7 +4,7 @@ import numpy as np
 
 
 def random_weights(cell, num_tokens, seed=0, scale=1.0):
-    """Normal weights, float32, with which no gate is near its end."""
+    """Normal weights of the shapes of an architecture, float32."""
     rng = np.random.default_rng(seed)
     shapes = cell.weight_shapes(num_tokens).values()
     return tuple((scale * rng.normal(size=shape)).astype(np.float32) for shape in shapes)
