@@ -51,7 +51,8 @@ def fedavg(
     """
 
     def start(trainable):
-        return trainable, optimizer.initialize(_specs(trainable))
+        specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, trainable)
+        return trainable, optimizer.initialize(specs)
 
     def step(weights, sample_params, state, batch):
         trainable, optimizer_state = state
@@ -114,10 +115,6 @@ def _clipped_around(centre, trainable, clip, clip_norm):
         centre,
         clip(moved, clip_norm),
     )
-
-
-def _specs(tensors):
-    return tf.nest.map_structure(tf.TensorSpec.from_tensor, tensors)
 
 
 def pair(batch: Any) -> tuple[Any, Any]:

@@ -137,7 +137,8 @@ def build_dp_fedavg(
         update = client_work.fedavg(model, client_optimizer_fn, clip if clip_each_batch else None)
     else:
         update = client_work.fedsgd(model, client_learning_rate)
-    specs: Any = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
+    weights_type = _initial_weights(model).type_signature.result
+    specs: Any = tff.types.type_to_tf_tensor_specs(weights_type.trainable)
     if not specs:
         raise errors.ArgumentError('model', errors.NOT_SHOWN, 'must have trainable weights')
     weighted = plan.estimator.example_cap is not None
@@ -170,10 +171,6 @@ def _initial_weights(model):
         return tff.learning.models.ModelWeights(tuple(trainable), tuple(non_trainable))
 
     return initial_weights
-
-
-def _weights_type(model) -> tff.StructWithPythonType:
-    return _initial_weights(model).type_signature.result
 
 
 def _compose(
