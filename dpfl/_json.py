@@ -10,11 +10,12 @@ that they cannot be compared or copied, half a surrogate pair that cannot be pri
 import dataclasses
 import json
 import math
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpfl import errors
+from dpfl import _validate, errors
 
 # Deeper than any file of dpfl, and far below Python's limit.
 _MOST_DEPTH = 64
@@ -22,17 +23,24 @@ _MOST_DEPTH = 64
 _MOST_DIGITS = 40
 
 _Part = TypeVar('_Part', bound='JsonFields')
+# Of attributes by the keys of a JSON object; see `by_paths`.
+Paths: TypeAlias = 'Mapping[str, str | tuple[str, Paths]]'
 
 
 class JsonFields:
     """Base class of dataclasses whose fields are all JSON values, to store them in files.
 
-    Subclasses check their fields in `__post_init__`.
+    Fields are checked by their types (`_validate.Limits`). Subclasses with further checks have them
+    in `__post_init__`.
     """
+
+    def __post_init__(self) -> None:
+        for field in _fields(type(self)):
+            _validate.by_type(field.name, getattr(self, field.name), field.type)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name."""
-        return {field.name: getattr(self, field.name) for field in _fields(type(self))}
+        return fields_of(self)
 
     @classmethod
     def from_dict(cls: type[_Part], values: Any) -> _Part:
@@ -52,17 +60,63 @@ class JsonFields:
         return cls(**values)
 
 
+class JsonPaths:
+    """Base class of objects whose JSON form has attributes by their paths; see `by_paths`."""
+
+    json_paths: ClassVar[Paths]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values by the keys of `json_paths`."""
+        return by_paths(self, self.json_paths)
+
+
 def _fields(kind: Any) -> tuple[dataclasses.Field, ...]:
     return dataclasses.fields(kind)
 
 
+def fields_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, as JSON values."""
+    return {field.name: plain(getattr(value, field.name)) for field in _fields(type(value))}
+
+
+def by_paths(value: Any, paths: Paths) -> dict[str, Any]:
+    """JSON values from the attributes of an object.
+
+    Args:
+      value: the object.
+      paths: by key, the path of the attribute that it holds, such as 'plan.clip_norm'. A key that
+        ends with a question mark is left out if its value says nothing, see `given`. In place of a
+        path, a pair has that of an attribute without which the value is null, and the paths of the
+        keys of an object.
+    """
+    values = {}
+    for key, path in paths.items():
+        if isinstance(path, str):
+            entry = plain(_at(value, path))
+        else:
+            entry = None if _at(value, path[0]) is None else by_paths(value, path[1])
+        if not key.endswith('?') or given({key: entry}):
+            values[key.removesuffix('?')] = entry
+    return values
+
+
+def _at(value: Any, path: str) -> Any:
+    for name in path.split('.'):
+        value = None if value is None else getattr(value, name)
+    return value
+
+
 def plain(value: Any) -> Any:
-    """A value as JSON has it: its dictionary if it has one, a tuple or an array as a list."""
+    """A value as JSON has it: dataclasses are objects, arrays lists, and infinite numbers null."""
     if hasattr(value, 'to_dict'):
         return value.to_dict()
-    if isinstance(value, tuple):
+    if dataclasses.is_dataclass(value):
+        return fields_of(value)
+    if isinstance(value, (list, tuple)):
         return [plain(entry) for entry in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, Mapping):
+        return {key: plain(entry) for key, entry in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else finite(value)
 
 
 def finite(value: Any) -> Any:

@@ -4,10 +4,13 @@ Every comparison is written so that NaN fails it. Values may come from files tha
 made: whatever they are, the error is a ValueError with one line of printable text.
 """
 
+import dataclasses
 import math
 import numbers
+import types
+import typing
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -160,6 +163,71 @@ def tuple_of(kind: type, entries: str) -> Callable[[str, Any], None]:
             raise ArgumentError(name, value, f'must be a tuple of {entries}')
 
     return check
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What the values of a type are like: `Annotated[float, Limits('nats', minimum=0)]`.
+
+    Attributes:
+      unit: such as 'rounds'; empty for a number without one.
+      minimum, above, below, maximum: bounds of a number; `above` and `below` are strict.
+      choices: the allowed texts.
+      has_infinity: whether a number may also be infinite, which is null in JSON.
+    """
+
+    unit: str = ''
+    _: dataclasses.KW_ONLY
+    minimum: float | None = None
+    above: float | None = None
+    below: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    has_infinity: bool = False
+
+    def check(self, kind: type, name: str, value: Any) -> None:
+        """Raises ArgumentError unless a value is of a type, int, float or str, and within these."""
+        if kind is str:
+            choice(name, value, self.choices)
+        elif kind is int:
+            assert isinstance(self.minimum, int) and isinstance(self.maximum, int | None)
+            integer(name, value, minimum=self.minimum, maximum=self.maximum)
+        else:
+            bounds = ('minimum', 'above', 'below', 'maximum')
+            number(name, value, **{bound: getattr(self, bound) for bound in bounds})
+
+
+# A number of rounds, or of rounds from one to another.
+Rounds = Annotated[int, Limits('rounds', minimum=1, maximum=2**31 - 1)]
+# An epsilon, or another bound on the logarithm of a quotient of probabilities.
+Nats = Annotated[float, Limits('nats', minimum=0)]
+# An epsilon that is infinite without a guarantee.
+Epsilon = Annotated[float, Limits('nats', minimum=0, has_infinity=True)]
+# A delta or another probability that is neither 0 nor 1.
+Probability = Annotated[float, Limits('probability', above=0, below=1)]
+# A parameter of Gaussian DP.
+Deviations = Annotated[float, Limits('standard deviations', minimum=0)]
+# A clip norm.
+Norm = Annotated[float, Limits('L2 norm of an update', **SCALE)]
+
+
+def by_type(name: str, value: Any, hint: Any) -> None:
+    """Raises ArgumentError unless a value is within the limits of its type, if that has any.
+
+    None is allowed if it is one of the types of a union.
+    """
+    options = typing.get_args(hint) if is_union(hint) else (hint,)
+    if value is None and types.NoneType in options:
+        return
+    for option in options:
+        if typing.get_origin(option) is Annotated:
+            kind, limits = typing.get_args(option)
+            limits.check(kind, name, value)
+
+
+def is_union(hint: Any) -> bool:
+    """Whether a type is a union of others."""
+    return typing.get_origin(hint) in (types.UnionType, typing.Union)
 
 
 def _is_finite(value: Any) -> bool:

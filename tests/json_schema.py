@@ -7,34 +7,18 @@ from typing import Any
 import jsonschema
 
 from dpfl import accounting
-from tests import paths
+from dpfl.accounting.sampling import kinds
 
 
 @functools.cache
-def of_reports() -> dict[str, Any]:
-    """The schema of privacy reports, as it is shipped."""
-    path = paths.ROOT / 'dpfl' / 'accounting' / 'reports' / 'privacy_report.schema.json'
-    return json.loads(path.read_text())
-
-
-def _complete(schema: Any) -> Any:
-    """The schema where an object has no key that is not described."""
-    if isinstance(schema, list):
-        return [_complete(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {'additionalProperties': False} if 'properties' in schema else {}
-    return {name: _complete(part) for name, part in schema.items()} | closed
-
-
-@functools.cache
-def _validator() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(_complete(of_reports()))
+def _validator(_kinds: tuple[str, ...]) -> jsonschema.Draft202012Validator:
+    schema = accounting.report_schema() | {'additionalProperties': False}
+    return jsonschema.Draft202012Validator(schema)
 
 
 def require_report(values: Any) -> None:
     """Raises AssertionError, with the place, unless the values are those of a privacy report."""
-    for error in _validator().iter_errors(values):
+    for error in _validator(kinds.names()).iter_errors(values):
         raise AssertionError(f'{error.json_path}: {error.message}')
 
 

@@ -20,6 +20,7 @@ from dpfl.accounting.part import Part
 from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
 from dpfl.accounting.reports.inputs import About
 from dpfl.accounting.reports.report import PrivacyReport
+from dpfl.accounting.reports.schema import of_reports as report_schema
 from dpfl.accounting.sampling.b_min_sep import BMinSep
 from dpfl.accounting.sampling.balls_in_bins import BallsInBins, RandomAllocation
 from dpfl.accounting.sampling.base import Sampling
@@ -57,6 +58,7 @@ __all__ = [
     'epsilon_of_event',
     'mu_from_epsilon',
     'mu_from_rho',
+    'report_schema',
     'round_up',
 ]
 

@@ -21,9 +21,10 @@ value. The sum of the b_i themselves would have twice the sensitivity where a cl
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dpfl import _json, _validate, errors
+from dpfl._validate import Limits
 from dpfl.accounting.part import ASSUMPTION, Facts, Part
 from dpfl.mechanisms.discretization import Discretization
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # Columns of metrics.csv.
 _ROUND, _NORM, _ESTIMATE = 'round', 'clip_norm', 'clip_norm_estimate'
 ESTIMATORS = ('fixed', 'clipped')
+_Norm = Annotated[float, Limits('L2 norm of an update', above=0)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,15 +167,9 @@ class AdaptiveClip(_json.JsonFields, Part):
       5.0
     """
 
-    target_quantile: float = 0.5
-    learning_rate: float = 0.2
-    count_stddev: float | None = None
-
-    def __post_init__(self):
-        _validate.number('target_quantile', self.target_quantile, above=0, below=1)
-        _validate.number('learning_rate', self.learning_rate, above=0)
-        if self.count_stddev is not None:
-            _validate.number('count_stddev', self.count_stddev, above=0)
+    target_quantile: Annotated[float, Limits('share of clients', above=0, below=1)] = 0.5
+    learning_rate: Annotated[float, Limits(above=0)] = 0.2
+    count_stddev: Annotated[float, Limits('clients', above=0)] | None = None
 
     def stddev(self, clients_per_round: int) -> float:
         """sigma_b for a planned cohort size."""
@@ -234,8 +230,8 @@ class ClipCourse:
       ArgumentError: if a field is out of its range.
     """
 
-    norms: tuple[tuple[int, float], ...]
-    estimate: float
+    norms: tuple[tuple[Annotated[int, Limits('rounds', minimum=0)], _Norm], ...]
+    estimate: _Norm
 
     def __post_init__(self):
         if not self.norms:
@@ -246,10 +242,6 @@ class ClipCourse:
             _validate.number('norms', norm, above=0)
             before = first
         _validate.number('estimate', self.estimate, above=0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The course as JSON values."""
-        return {'norms': [list(pair) for pair in self.norms], 'estimate': self.estimate}
 
     @classmethod
     def from_dict(cls, values: Any) -> 'ClipCourse':
@@ -301,7 +293,7 @@ class Estimator(_json.JsonFields, Part):
     With noise of standard deviation z times that bound, both have the guarantee of z (theorem 1).
 
     Attributes:
-      kind: one of `KINDS`.
+      kind: one of `ESTIMATORS`.
       weight: above 0, in units of clients of full weight; None for the planned cohort size, with
         which 'fixed' is biased towards zero if clients have less than full weight.
       example_cap: number of examples from which a client has full weight: `w_k = min(n_k /
@@ -315,16 +307,9 @@ class Estimator(_json.JsonFields, Part):
       40.0
     """
 
-    kind: str = 'fixed'
-    weight: float | None = None
-    example_cap: float | None = None
-
-    def __post_init__(self):
-        _validate.choice('kind', self.kind, ESTIMATORS)
-        if self.weight is not None:
-            _validate.number('weight', self.weight, above=0)
-        if self.example_cap is not None:
-            _validate.number('example_cap', self.example_cap, above=0)
+    kind: Annotated[str, Limits(choices=ESTIMATORS)] = 'fixed'
+    weight: Annotated[float, Limits('clients of full weight', above=0)] | None = None
+    example_cap: Annotated[float, Limits('examples', above=0)] | None = None
 
     def denominator(self, clients_per_round: int) -> float:
         """The denominator of the noised mean: one client moves it by clip norm / denominator.

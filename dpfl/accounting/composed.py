@@ -10,11 +10,12 @@ tell apart as by a Gaussian release that with probability `delta` is replaced by
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import dp_accounting
 
-from dpfl import _json, _validate, errors
+from dpfl import _json, errors
+from dpfl._validate import SCALE, Limits
 from dpfl.accounting import events
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # What earlier runs have in common with the run, so that they can be composed.
 _SAME = ('sampling_name', 'adjacency', 'noise', 'group_size')
+_UNIT = 'norms of what one client adds'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,16 +102,14 @@ class ReleaseBefore(_json.JsonFields):
     """
 
     name: str
-    noise_multiplier: float
-    replaced: float = 2.0
-    delta: float = 0.0
+    noise_multiplier: Annotated[float, Limits(_UNIT, **SCALE)]
+    replaced: Annotated[float, Limits(_UNIT, above=0, maximum=2)] = 2.0
+    delta: Annotated[float, Limits('probability', minimum=0, below=1)] = 0.0
 
     def __post_init__(self):
         if not isinstance(self.name, str) or not self.name:
             raise errors.ArgumentError('name', self.name, 'must be a text')
-        _validate.scale('noise_multiplier', self.noise_multiplier)
-        _validate.number('replaced', self.replaced, above=0, maximum=2)
-        _validate.number('delta', self.delta, minimum=0, below=1)
+        super().__post_init__()
 
     def mu(self, neighbours: Neighbours) -> float:
         """Gaussian DP parameter of the noised sums."""

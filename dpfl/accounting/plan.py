@@ -10,12 +10,13 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import dp_accounting
 import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
+from dpfl._validate import Limits, Norm, Rounds
 from dpfl.accounting import events, gaussian, hardened
 from dpfl.accounting.clipping import AdaptiveClip, ClipSchedule, Estimator, IntegerUpdates
 from dpfl.accounting.composed import Before, Earlier, ReleaseBefore
@@ -23,7 +24,7 @@ from dpfl.accounting.hardened import Hardened
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import Part, Run
 from dpfl.accounting.sampling import kinds
-from dpfl.accounting.sampling.base import MOST_CLIENTS, Sampling
+from dpfl.accounting.sampling.base import Clients, Sampling
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
@@ -50,6 +51,8 @@ FOLD: dict[str, Callable[[Any], Part | None]] = {
     'before': lambda value: Before(value) if value else None,
     'noise': lambda value: Hardened() if value == 'hardened' else None,
 }
+# Fields that the JSON form leaves out at their default: earlier plans keep their digests.
+LEFT_OUT = ('earlier', 'group_size', 'before')
 _MECHANISM = 'must be a mechanism, such as BinaryTree(rounds)'
 _SAMPLING = 'must be a sampling, such as Poisson(population=1000)'
 
@@ -114,29 +117,30 @@ class PrivacyPlan:
 
     mechanism: mechanisms.Mechanism
     participation: Participation
-    clip_norm: float
-    noise_multiplier: float
-    clients_per_round: int
-    adjacency: str = 'zero_out'
+    clip_norm: Norm
+    noise_multiplier: Annotated[float, Limits('clip norms', minimum=0)]
+    clients_per_round: Clients
+    adjacency: Annotated[str, Limits(choices=ADJACENCIES)] = 'zero_out'
     sampling: Sampling | None = None
     discretization: Discretization | None = None
     adaptive_clip: AdaptiveClip | None = None
-    clip_schedule: tuple[tuple[int, float], ...] = ()
+    clip_schedule: tuple[tuple[Rounds, Norm], ...] = ()
     estimator: Estimator = Estimator()
-    noise: str = 'default'
+    noise: Annotated[str, Limits(choices=hardened.NOISES)] = 'default'
     earlier: 'tuple[PrivacyPlan, ...]' = ()
-    group_size: int = 1
+    group_size: Clients = 1
     before: tuple[ReleaseBefore, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, form in _forms(self).items():
-            value = getattr(self, name)
+        for field, form in _forms(self):
+            name, value = field.name, getattr(self, field.name)
             # Numbers of NumPy become those of Python, which JSON can hold.
             value = value.item() if isinstance(value, np.generic) else value
             if name == 'clients_per_round' and isinstance(value, float) and value.is_integer():
                 value = int(value)
             object.__setattr__(self, name, value)
             form.check(name, value)
+            _validate.by_type(name, value, field.type)
         allowed = _ADJACENCIES if self.sampling is None else self.sampling.adjacencies
         _validate.choice('adjacency', self.adjacency, allowed)
         _validate.stddev('clip_norm', self.clip_norm, self.noise_multiplier)
@@ -157,10 +161,10 @@ class PrivacyPlan:
         Settings of a sampling stand beside the name of its kind.
         """
         values: dict[str, Any] = {}
-        for name, form in _forms(self).items():
-            value = getattr(self, name)
-            if not form.is_optional or value != form.default:
-                values |= form.write(name, value)
+        for field, form in _forms(self):
+            value = getattr(self, field.name)
+            if field.name not in LEFT_OUT or value != field.default:
+                values |= form.write(field.name, value)
         return values
 
     @classmethod
@@ -180,12 +184,11 @@ class PrivacyPlan:
             was = errors.removed('says how the noise multiplier was chosen', 'fabb35a5')
             raise errors.ArgumentError('noise_match', errors.NOT_SHOWN, was)
         settings = {name: given.pop(name) for name in kinds.every_setting() if name in given}
-        forms = _forms(cls)
+        forms = {field.name: form for field, form in _forms(cls)}
         known = ['mechanism_digest', *(name for name in forms if name != 'mechanism')]
         _json.refuse_unknown(given, known, 'a plan')
-        may_miss = [name for name, form in forms.items() if form.is_optional]
         for name in (*known, 'population'):
-            if name not in (*given, *settings, *may_miss):
+            if name not in (*given, *settings, *LEFT_OUT):
                 raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a plan')
         digest = given.pop('mechanism_digest')
         if digest != mechanism.digest():
@@ -219,6 +222,11 @@ class PrivacyPlan:
     def population(self) -> int | None:
         """Number of clients from which cohorts are drawn at random; None without sampling."""
         return None if self.sampling is None else self.sampling.population
+
+    @property
+    def mechanism_name(self) -> str:
+        """Name of the mechanism in flags and files."""
+        return self.mechanism.name
 
     @property
     def sampling_name(self) -> str:
@@ -520,44 +528,35 @@ def _earlier_plan(value: Any) -> PrivacyPlan:
 
 
 class _Form(NamedTuple):
-    """The check of a field of a plan, and its JSON form.
+    """The check of a field of a plan besides that of its type, and its JSON form.
 
     Attributes:
       check: raises ArgumentError for a value that is not allowed, whatever the other fields are.
       write: the keys and values of the JSON form, from the field's name and value.
       read: the field's value, from its JSON form.
-      is_optional: whether the field is left out with its `default`.
-      default: the value that is left out.
     """
 
-    check: Callable[[str, Any], object]
-    write: Callable[[str, Any], dict[str, Any]] = lambda name, value: {name: value}
+    check: Callable[[str, Any], object] = lambda name, value: None
+    write: Callable[[str, Any], dict[str, Any]] = lambda name, value: {name: _json.plain(value)}
     read: Callable[[Any], Any] = lambda value: value
-    is_optional: bool = False
-    default: Any = None
 
     @classmethod
     def of(cls, kind: type[_json.JsonFields], *others: Any, text: str = '') -> '_Form':
         """The form of a field with fields of its own, or one of `others`."""
         return cls(
             _validate.instance_of(kind, *others, text=text),
-            lambda name, value: {name: value if value in others else value.to_dict()},
-            lambda value: value if value in others else kind.from_dict(value),
+            read=lambda value: value if value in others else kind.from_dict(value),
         )
 
 
-_clients = functools.partial(_validate.integer, minimum=1, maximum=MOST_CLIENTS)
-# The fields of a plan; one without a form is a JSON value, and never left out.
+# The fields of a plan whose type does not say all of that.
 _FORMS = {
     'mechanism': _Form(
         _validate.instance_of(mechanisms.Mechanism, text=_MECHANISM),
         lambda name, value: {'mechanism_digest': value.digest()},
     ),
     'participation': _Form.of(Participation, text='must be a Participation(rounds, ...)'),
-    'clip_norm': _Form(_validate.scale),
     'noise_multiplier': _Form(_validate.noise_multiplier),
-    'clients_per_round': _Form(_clients),
-    'adjacency': _Form(functools.partial(_validate.choice, allowed=ADJACENCIES)),
     'sampling': _Form(
         _validate.instance_of(Sampling, None, text=_SAMPLING),
         lambda name, value: {name: kinds.name(value), **kinds.settings_of(value)},
@@ -566,35 +565,25 @@ _FORMS = {
     'adaptive_clip': _Form.of(AdaptiveClip, None),
     'clip_schedule': _Form(
         _validate.tuple_of(tuple, 'pairs of a round and a clip norm'),
-        lambda name, value: {name: [list(change) for change in value]},
-        lambda value: _json.pairs('clip_schedule', value),
+        read=lambda value: _json.pairs('clip_schedule', value),
     ),
     'estimator': _Form.of(Estimator),
-    'noise': _Form(functools.partial(_validate.choice, allowed=hardened.NOISES)),
     'earlier': _Form(
         _validate.tuple_of(PrivacyPlan, 'plans'),
         lambda name, value: {
             name: [{'mechanism': plan.mechanism.to_dict(), **plan.to_dict()} for plan in value]
         },
         lambda value: tuple(map(_earlier_plan, _json.list_of('earlier', value, 'plans'))),
-        is_optional=True,
-        default=(),
     ),
-    'group_size': _Form(_clients, is_optional=True, default=1),
     'before': _Form(
         _validate.tuple_of(ReleaseBefore, 'ReleaseBefore'),
-        lambda name, value: {name: [release.to_dict() for release in value]},
-        lambda value: tuple(
+        read=lambda value: tuple(
             map(ReleaseBefore.from_dict, _json.list_of('before', value, 'releases'))
         ),
-        is_optional=True,
-        default=(),
     ),
 }
-_PLAIN = _Form(lambda name, value: None)
 
 
-def _forms(plan: PrivacyPlan | type[PrivacyPlan]) -> dict[str, _Form]:
-    """The form of every field, in their order."""
-    names = [field.name for field in dataclasses.fields(plan)]
-    return {name: _FORMS.get(name, _PLAIN) for name in names}
+def _forms(plan: PrivacyPlan | type[PrivacyPlan]) -> Iterator[tuple[dataclasses.Field, _Form]]:
+    """Every field in their order, and its form."""
+    return ((field, _FORMS.get(field.name, _Form())) for field in dataclasses.fields(plan))

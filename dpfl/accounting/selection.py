@@ -7,14 +7,14 @@ score is released, and the score may be computed from the data without noise.
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import dp_accounting
 from dp_accounting import rdp
 from dp_accounting.rdp import rdp_privacy_accountant
 
 from dpfl import _json, _validate, errors
+from dpfl._validate import Epsilon, Limits
 from dpfl.accounting import events
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 
@@ -41,7 +41,7 @@ class Selection:
     """
 
     distribution: str | float
-    mean: float
+    mean: Annotated[float, Limits('runs', minimum=1)]
 
     def __post_init__(self):
         if isinstance(self.distribution, str):
@@ -103,23 +103,29 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True)
 class Selected:
-    """A selection, and epsilon of the run that it releases, one for each delta of a report."""
+    """The guarantee of the run that a selection releases.
+
+    Attributes:
+      selection: of that run.
+      epsilons: one for each delta of the report; infinite without noise.
+    """
 
     selection: Selection
-    epsilons: tuple[float, ...]
+    epsilons: tuple[Epsilon, ...]
 
-    def to_dict(self, deltas: Sequence[float]) -> dict[str, Any]:
-        """JSON values; an infinite epsilon is null."""
-        epsilons = [_json.finite(epsilon) for epsilon in self.epsilons]
-        return {
-            'distribution': self.selection.distribution,
-            'mean': self.selection.mean,
-            'rho': None,
-            'delta': deltas[0],
-            'epsilon': epsilons[0],
-            'epsilons': epsilons,
-            'accountant': 'rdp',
-        }
+    @property
+    def epsilon(self) -> Epsilon:
+        """Epsilon at the first delta; infinite without noise."""
+        return self.epsilons[0]
+
+    @property
+    def rho(self) -> None:
+        """None: the bound is not one of zCDP."""
+
+    @property
+    def accountant(self) -> Literal['rdp']:
+        """Method of epsilon."""
+        return 'rdp'
 
 
 def epsilon(

@@ -9,13 +9,14 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated
 
 import dp_accounting
 import numpy as np
 import scipy
 
 from dpfl import _validate
+from dpfl._validate import Limits
 from dpfl.accounting import events
 from dpfl.accounting.losses import loss_distribution
 from dpfl.accounting.losses.dominating_pairs import Neighbours
@@ -39,6 +40,22 @@ _RATES, _FINER = 161, 17
 _TOLERANCE = 1e-3
 
 
+Rate = Annotated[float, Limits('probability', minimum=0, maximum=1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """A point of a trade-off curve.
+
+    Attributes:
+      fpr: false positive rate of a membership test.
+      tpr: its largest true positive rate, rounded up.
+    """
+
+    fpr: Rate
+    tpr: Rate
+
+
 @dataclasses.dataclass(frozen=True)
 class Tradeoff:
     """Upper bounds of what a membership test can reach.
@@ -49,19 +66,17 @@ class Tradeoff:
     """
 
     points: tuple[tuple[float, float], ...]
-    advantage: float
+    advantage: Rate
 
     @property
-    def error(self) -> float:
+    def rates(self) -> tuple[Rates, ...]:
+        """The points by names."""
+        return tuple(Rates(*point) for point in self.points)
+
+    @property
+    def error(self) -> Rate:
         """Least probability of a wrong answer if both runs are equally likely (Bayes risk)."""
         return max(0.0, (1 - self.advantage) / 2 - rounding.UNIT)  # An advantage is rounded.
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values, by the keys that a report has for them."""
-        return {
-            'tradeoff': [{'fpr': false, 'tpr': true} for false, true in self.points],
-            'membership': {'advantage': self.advantage, 'bayes_risk': self.error},
-        }
 
 
 def of_mu(mu: float, rates: Sequence[float] = FALSE_POSITIVE_RATES) -> Tradeoff:

@@ -11,8 +11,10 @@ coordinates are rounded.
 
 import dataclasses
 import math
+from typing import Annotated
 
 from dpfl import _json, _validate, errors
+from dpfl._validate import Limits, Norm, Probability
 
 # Sums are held in 64-bit integers.
 _MAX_BITS = 62
@@ -41,17 +43,11 @@ class Discretization(_json.JsonFields):
       True
     """
 
-    scale: float
-    dimension: int
-    clip_norm: float
-    alpha: float = math.exp(-0.5)
-
-    def __post_init__(self):
-        # Within these limits no square overflows or underflows.
-        _validate.number('scale', self.scale, minimum=1e-60, maximum=1e60)
-        _validate.integer('dimension', self.dimension, minimum=2, maximum=_MAX_DIMENSION)
-        _validate.number('clip_norm', self.clip_norm, minimum=1e-30, maximum=1e30)
-        _validate.number('alpha', self.alpha, above=0, below=1)
+    # Within these limits no square overflows or underflows.
+    scale: Annotated[float, Limits(minimum=1e-60, maximum=1e60)]
+    dimension: Annotated[int, Limits('parameters', minimum=2, maximum=_MAX_DIMENSION)]
+    clip_norm: Norm
+    alpha: Probability = math.exp(-0.5)
 
     @classmethod
     def for_bits(

@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
 from dpfl import _json, _validate
+from dpfl._validate import Limits, Rounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,17 +34,9 @@ class Participation(_json.JsonFields):
       (6, True, False)
     """
 
-    rounds: int
-    min_separation: int = 1
-    max_participations: int | None = None
-
-    def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
-        _validate.integer('min_separation', self.min_separation, minimum=1, maximum=2**31 - 1)
-        if self.max_participations is not None:
-            _validate.integer(
-                'max_participations', self.max_participations, minimum=1, maximum=2**31 - 1
-            )
+    rounds: Annotated[int, Limits('rounds', minimum=1, maximum=_validate.MOST_ROUNDS)]
+    min_separation: Rounds = 1
+    max_participations: Rounds | None = None
 
     @classmethod
     def from_rounds_between(

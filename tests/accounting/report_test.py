@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 
+import jsonschema
 import numpy as np
 import pytest
 from scipy import stats
@@ -201,7 +202,7 @@ _REPORTS = [
 def test_json_follows_its_schema_and_is_read_back(report):
     values = json.loads(report.to_json())
     parts = {'epsilons_so_far', 'group_size', 'tradeoff', 'membership'}
-    assert set(values) - parts == set(json_schema.of_reports()['required'])
+    assert set(values) - parts == set(accounting.report_schema()['required'])
     assert plans.read(report) == report and report.render()
 
 
@@ -214,20 +215,72 @@ def test_without_a_value_of_its_own_the_accountant_is_replaced_and_no_noise_has_
     assert silent['epsilon'] is None and silent['rho'] is None
 
 
-def test_the_schema_and_its_page_have_the_names_of_the_code():
-    schema = json_schema.of_reports()
-    properties, guarantee = schema['properties'], schema['$defs']['guarantee']
+def _objects(schema):
+    """Every described value of a schema, with its path."""
+    yield '', schema
+    for name, part in schema.get('properties', {}).items():
+        for path, value in _objects(part):
+            yield f'{name}.{path}', value
+
+
+def test_the_schema_describes_every_key_and_follows_the_classes():
+    schema = accounting.report_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for path, value in _objects(schema):
+        assert path in ('', 'composition.') or value['description'], path
+    properties = schema['properties']
     version = properties['schema_version']['const']
     assert (schema['$id'], version) == (f'urn:dpfl:privacy_report:{version}', SCHEMA_VERSION)
-    for part in (schema, properties['plan']):
-        assert set(part['properties']['adjacency']['enum']) == set(accounting.ADJACENCIES)
-    assert set(properties['accountant']['enum']) == set(accounting.ACCOUNTANTS)
-    fields = {field.name for field in dataclasses.fields(observed.Guarantee)}
-    assert set(guarantee['properties']) == set(guarantee['required']) == fields
     planned = {field.name for field in dataclasses.fields(accounting.PrivacyPlan)}
     assert set(properties['plan']['properties']) == (
         planned - {'mechanism'} | {'mechanism_digest', *kinds.every_setting()}
     )
+
+
+_LOGGED = plans.report(
+    _SAMPLED, log=[[0, 1, 2]] * 7, accountant='rdp', about=inputs.About(parameters=3)
+)
+
+
+@pytest.mark.parametrize(
+    'path, value',
+    [
+        ('epsilon', -1.0),
+        ('rho', 'x'),
+        ('accountant', 'other'),
+        ('schema_version', 3),
+        ('deltas.0', 1),
+        ('sampling', None),
+        ('population', 0),
+        ('text_version', True),
+        ('plan.noise_multiplier', -0.5),
+        ('plan.clip_norm', 0),
+        ('plan.participation.max_participations', 1.5),
+        ('plan.estimator.weight', 0),
+        ('plan.new', 1),
+        ('plan.mechanism_digest', ...),
+        ('plan_guarantee.epsilons.0', -1),
+        ('plan_guarantee.accountants.0', 'best'),
+        ('observed.patterns.mu', ...),
+        ('observed.clients_by_participations.0', [1]),
+        ('observed.refutations.0.p_value', -1e-9),
+        ('about.parameters', -1),
+        ('tradeoff.0.tpr', 1.5),
+        ('membership.bayes_risk', ...),
+        ('noise_is_seeded', ...),
+    ],
+)
+def test_the_schema_refuses_damaged_reports(path, value):
+    values = json.loads(_LOGGED.with_tradeoff().to_json())
+    *places, last = [int(place) if place.isdecimal() else place for place in path.split('.')]
+    part = functools.reduce(lambda part, place: part[place], places, values)
+    json_schema.require_report(values)
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    with pytest.raises(AssertionError, match=re.escape(str(last) if value is ... else '$')):
+        json_schema.require_report(values)
 
 
 def test_released_training_metrics_are_named_first_and_excepted_in_the_statement():

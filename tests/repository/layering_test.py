@@ -17,8 +17,8 @@ _COMMANDS = paths.ROOT / 'experiments'
 _LAYERS = (
     ('errors',),
     ('presets',),
-    ('_validate', '_files', '_json', '_storage'),
-    ('_cache', '_npz', '_parquet', '_progress', '_random', '_settings', 'runtime'),
+    ('_validate', '_files', '_storage'),
+    ('_cache', '_json', '_npz', '_parquet', '_progress', '_random', '_settings', 'runtime'),
     ('_setting_texts',),
     ('participation',),
     ('mechanisms',),

@@ -5,11 +5,12 @@ A kind of sampling has its statistics and computes their tests; the tests of all
 
 import dataclasses
 import string
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
 from dpfl import _json, _validate, errors
+from dpfl._validate import Limits
 from dpfl.participation import ParticipationLog
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Statistic:
 
 
 @dataclasses.dataclass(frozen=True)
-class LogTest:
+class LogTest(_json.JsonPaths):
     """Result of one exact test.
 
     Attributes:
@@ -66,9 +67,11 @@ class LogTest:
       numbers: of the slots of its words.
     """
 
+    json_paths: ClassVar = {'test': 'statistic.key', 'p_value': 'p_value', 'numbers': 'numbers'}
+
     statistic: Statistic
-    p_value: float
-    numbers: tuple[int | float, ...]
+    p_value: Annotated[float, Limits('probability', minimum=0)]
+    numbers: tuple[Annotated[float, Limits(minimum=0)], ...]
 
     @property
     def name(self) -> str:
@@ -82,14 +85,6 @@ class LogTest:
         if not self.p_value:
             return words
         return f'{words} (Test of {self.name}: p-value {self.p_value:.2g}.)'
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
-        return {
-            'test': self.statistic.key,
-            'p_value': self.p_value,
-            'numbers': list(self.numbers),
-        }
 
 
 POPULATION = Statistic('population', 'population', '{} clients took part; the population is {}.')

@@ -17,11 +17,13 @@ needs normal tails only ([Andrew24]). The curve of a pair is the larger one of b
 
 import dataclasses
 import math
+from typing import Annotated
 
 import numpy as np
 import scipy
 
 from dpfl import _random, errors
+from dpfl._validate import Deviations, Epsilon, Limits
 from dpfl.accounting import gaussian
 
 _MOST_EPSILON = 1e8
@@ -132,6 +134,11 @@ def _difference(first: float, second: float) -> float:
     return math.exp(first) * -math.expm1(second - first)
 
 
+Canaries = Annotated[int, Limits('canaries', minimum=2)]
+Mu = Annotated[float, Limits('standard deviations', minimum=0, has_infinity=True)]
+_Score = Annotated[float, Limits('standard deviations')]
+
+
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """The estimate of one attack.
@@ -151,19 +158,19 @@ class Estimate:
       epsilon_lower: lower confidence bound of epsilon; see `lower_bounds`.
     """
 
-    observed: int
-    unobserved: int
-    mean: float
-    deviation: float
-    null_mean: float
-    null_deviation: float
+    observed: Canaries
+    unobserved: Canaries
+    mean: _Score
+    deviation: Deviations
+    null_mean: _Score
+    null_deviation: Deviations
     has_null_spread: bool
-    epsilon: float
-    epsilon_low: float
-    epsilon_high: float
-    epsilon_fitted: float
-    mu_lower: float | None
-    epsilon_lower: float
+    epsilon: Epsilon
+    epsilon_low: Epsilon
+    epsilon_high: Epsilon
+    epsilon_fitted: Epsilon
+    mu_lower: Mu | None
+    epsilon_lower: Epsilon
 
 
 def estimate(

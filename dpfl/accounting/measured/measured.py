@@ -5,20 +5,27 @@ import json
 import math
 import os
 import pathlib
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from dpfl import _json, _npz, _validate, errors
+from dpfl._validate import Epsilon, Limits, Probability
 from dpfl.accounting import gaussian
 from dpfl.accounting.measured import estimate as estimate_lib
-from dpfl.accounting.measured.estimate import CONFIDENCE, Estimate
-from dpfl.accounting.measured.sums import FALSE_ALARM, LEAST_POWER, UNTESTED, SumTests
+from dpfl.accounting.measured.estimate import CONFIDENCE, Estimate, Mu
+from dpfl.accounting.measured.sums import (
+    FALSE_ALARM,
+    LEAST_POWER,
+    UNTESTED,
+    Power,
+    SumTests,
+    Verdict,
+)
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
 
 AUDIT = 'audit.npz'
-_METHOD = 'one_shot_canaries'
 _MOST_CANARIES = 10**7
 # The sizes of audits are small; nothing in the file is worth more memory.
 _MOST_BYTES = 1 << 28
@@ -122,7 +129,7 @@ class Scores:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class Measured(_json.JsonPaths):
     """What an audit measured, and what the run claims.
 
     Attributes:
@@ -138,14 +145,41 @@ class Measured:
       sums: what tests of the sums of all rounds showed.
     """
 
-    canaries: int
-    least_rounds: int
-    most_rounds: int
-    dimension: int
-    delta: float
-    mu_claimed: float | None
-    epsilon_claimed: float
-    mu_of_canaries: float | None
+    # First the numbers of `audit_privacy`, then both attacks.
+    json_paths: ClassVar = {
+        'method': 'method',
+        'verdict': 'verdict',
+        'mu_claimed': 'mu_claimed',
+        'mu_lower': 'releases.mu_lower',
+        'epsilon_claimed': 'epsilon_claimed',
+        'epsilon_lower': 'releases.epsilon_lower',
+        'epsilon_estimate': 'releases.epsilon',
+        'trials': 'canaries',
+        'confidence': 'confidence',
+        'delta': 'delta',
+        'exceeds_claim': 'exceeds_claim',
+        'canary_verdict': 'canary_verdict',
+        'canary_power': 'canary_power',
+        'canaries_in': 'releases.observed',
+        'canaries_out': 'releases.unobserved',
+        'least_rounds': 'least_rounds',
+        'most_rounds': 'most_rounds',
+        'dimension': 'dimension',
+        'mu_of_canaries': 'mu_of_canaries',
+        'epsilon_of_canaries': 'epsilon_of_canaries',
+        'sums': 'sums',
+        'releases': 'releases',
+        'final_model': 'final_model',
+    }
+
+    canaries: Annotated[int, Limits('canaries', minimum=4)]
+    least_rounds: Annotated[int, Limits('rounds', minimum=0)]
+    most_rounds: Annotated[int, Limits('rounds', minimum=0)]
+    dimension: Annotated[int, Limits('parameters', minimum=2)]
+    delta: Probability
+    mu_claimed: Mu | None
+    epsilon_claimed: Epsilon
+    mu_of_canaries: Mu | None
     releases: Estimate
     final_model: Estimate
     sums: SumTests
@@ -227,6 +261,23 @@ class Measured:
         )
 
     @property
+    def method(self) -> Literal['one_shot_canaries']:
+        """How it was measured."""
+        return 'one_shot_canaries'
+
+    @property
+    def confidence(self) -> Probability:
+        """Confidence of intervals and of bounds, each by itself."""
+        return CONFIDENCE
+
+    @property
+    def epsilon_of_canaries(self) -> Epsilon | None:
+        """Epsilon of `mu_of_canaries` at `delta`."""
+        if self.mu_of_canaries is None:
+            return None
+        return gaussian.exact_epsilon(self.mu_of_canaries, self.delta)
+
+    @property
     def exceeds_claim(self) -> bool:
         """Whether the lower bound from the releases is above the claim, which is then wrong."""
         releases = self.releases
@@ -241,12 +292,12 @@ class Measured:
         return (*map(str, self.sums.failures), *exceeded)
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """'refuted', 'not refuted', or 'cannot tell' if a fault could be there unseen."""
         return 'refuted' if self.refutations else self.sums.verdict
 
     @property
-    def canary_power(self) -> dict[str, float]:
+    def canary_power(self) -> dict[str, Power]:
         """Probability that the canaries' lower bound exceeds the claim, by fault.
 
         If the noise is as planned, the mean score tells its share in all that hides a canary. So
@@ -263,45 +314,12 @@ class Measured:
         }
 
     @property
-    def canary_verdict(self) -> str:
+    def canary_verdict(self) -> Verdict:
         """The verdict of the canaries' lower bound alone; as `verdict`."""
         if self.exceeds_claim:
             return 'refuted'
         power = min(self.canary_power.values(), default=0.0)
         return 'cannot tell' if power < LEAST_POWER else 'not refuted'
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form: first the numbers of `audit_privacy`, then both attacks; infinity is null."""
-        values = {
-            'method': _METHOD,
-            'verdict': self.verdict,
-            'mu_claimed': self.mu_claimed,
-            'mu_lower': self.releases.mu_lower,
-            'epsilon_claimed': self.epsilon_claimed,
-            'epsilon_lower': self.releases.epsilon_lower,
-            'epsilon_estimate': self.releases.epsilon,
-            'trials': self.canaries,
-            'confidence': estimate_lib.CONFIDENCE,
-            'delta': self.delta,
-            'exceeds_claim': self.exceeds_claim,
-            'canary_verdict': self.canary_verdict,
-            'canary_power': self.canary_power,
-            'canaries_in': self.releases.observed,
-            'canaries_out': self.releases.unobserved,
-            'least_rounds': self.least_rounds,
-            'most_rounds': self.most_rounds,
-            'dimension': self.dimension,
-            'mu_of_canaries': self.mu_of_canaries,
-            'epsilon_of_canaries': (
-                None
-                if self.mu_of_canaries is None
-                else gaussian.exact_epsilon(self.mu_of_canaries, self.delta)
-            ),
-            'sums': self.sums.to_dict(),
-            'releases': _attack(self.releases),
-            'final_model': _attack(self.final_model),
-        }
-        return {name: _json.finite(value) for name, value in values.items()}
 
 
 def _sums(encoded: np.ndarray) -> SumTests:
@@ -342,23 +360,18 @@ def read(
         raise ValueError(f'{path}: not the audit of this run ({errors.shown(error)})') from None
 
 
-def _attack(estimate: Estimate) -> dict[str, Any]:
-    return {name: _json.finite(value) for name, value in dataclasses.asdict(estimate).items()}
-
-
 def _estimate(name: str, values: Any) -> Estimate:
-    """The estimate that `_attack` wrote; null is infinity, except for a missing mu."""
+    """The estimate that a report has; null is infinity, except for a missing mu."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(Estimate):
         value, where = _json.checked_object(name, values)[field.name], f'{name}.{field.name}'
         if field.type is bool:
-            fields[field.name] = _validate.truth(where, value)
-        elif field.type is int:
-            fields[field.name] = _validate.integer(where, value, minimum=2)
-        elif value is None:
-            fields[field.name] = None if field.name == 'mu_lower' else math.inf
+            _validate.truth(where, value)
+        elif value is None and field.type is Epsilon:
+            value = math.inf
         else:
-            fields[field.name] = _validate.number(where, value)
+            _validate.by_type(where, value, field.type)
+        fields[field.name] = value
     return Estimate(**fields)
 
 

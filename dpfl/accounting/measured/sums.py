@@ -17,13 +17,17 @@ here, with the numbers of tests that they follow from.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import scipy
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
+from dpfl._validate import Limits, Probability, Rounds
 
 FALSE_ALARM = 1e-6
+Verdict = Annotated[str, Limits(choices=('refuted', 'not refuted', 'cannot tell'))]
+# The probability to see a fault.
+Power = Annotated[float, Limits('probability', minimum=0, maximum=1)]
 
 # A fault that is seen with at least this probability counts as excluded if it is not seen.
 LEAST_POWER = 0.5
@@ -84,8 +88,8 @@ class Failure:
       value: of its statistic, as `_WORDS` explains it.
     """
 
-    test: str
-    where: tuple[int, ...]
+    test: Annotated[str, Limits(choices=tuple(_WORDS))]
+    where: tuple[Annotated[int, Limits(minimum=0)], ...]
     value: float
 
     def __str__(self) -> str:
@@ -93,7 +97,7 @@ class Failure:
 
 
 @dataclasses.dataclass(frozen=True)
-class SumTests:
+class SumTests(_json.JsonPaths):
     """What the tests of a run's sums showed, and which faults they would have shown.
 
     Attributes:
@@ -104,14 +108,31 @@ class SumTests:
       failures: the worst failure of each kind of test.
     """
 
-    rounds: int
-    tested: tuple[int, ...]
-    noise_test: str
-    clip_power: Mapping[str, float]
+    # Verdict and powers follow from the rest.
+    json_paths: ClassVar = {
+        'verdict': 'verdict',
+        'false_alarm': 'false_alarm',
+        'rounds': 'rounds',
+        'tested': 'tested',
+        'noise_test': 'noise_test',
+        'power': 'power',
+        'clip_power': 'clip_power',
+        'failures': 'failures',
+    }
+
+    rounds: Rounds
+    tested: tuple[Annotated[int, Limits('coordinates', minimum=1)], ...]
+    noise_test: Annotated[str, Limits(choices=('done', *UNTESTED))]
+    clip_power: Mapping[str, Power]
     failures: tuple[Failure, ...]
 
     @property
-    def power(self) -> dict[str, float]:
+    def false_alarm(self) -> Probability:
+        """Probability that a correct run fails any of the tests."""
+        return FALSE_ALARM
+
+    @property
+    def power(self) -> dict[str, Power]:
         """Probability that these tests show a fault; faults that the run cannot have are left out.
 
         Probabilities follow from the law of one of the tests, so they are lower bounds. Noise that
@@ -134,7 +155,7 @@ class SumTests:
         }
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """'refuted', 'not refuted' or, if a fault could be there unseen, 'cannot tell'."""
         if self.failures:
             return 'refuted'
@@ -162,22 +183,6 @@ class SumTests:
             return 0.0
         level = levels(self.rounds, self.tested)['repetition']
         return float(scipy.stats.chi2.sf(scipy.stats.norm.isf(level / 2) ** 2, sum(self.tested)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form; verdict and powers follow from the rest."""
-        return {
-            'verdict': self.verdict,
-            'false_alarm': FALSE_ALARM,
-            'rounds': self.rounds,
-            'tested': list(self.tested),
-            'noise_test': self.noise_test,
-            'power': self.power,
-            'clip_power': dict(self.clip_power),
-            'failures': [
-                {**dataclasses.asdict(failure), 'where': list(failure.where)}
-                for failure in self.failures
-            ],
-        }
 
     @classmethod
     def from_dict(cls, values: Any) -> 'SumTests':

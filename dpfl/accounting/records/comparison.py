@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfl import _json, _validate, errors
-from dpfl.accounting import gaussian
 from dpfl.accounting.evidence import refutation
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import inputs
-from dpfl.accounting.reports.observed import Observed, wider_limits
+from dpfl.accounting.reports.observed import METHODS, Observed, wider_limits
 from dpfl.mechanisms import rounding
 from dpfl.participation import Participation
 
@@ -61,8 +60,6 @@ COUNTS = ('clients', 'smallest_cohort', 'largest_cohort')
 _BOUNDS = frozenset(
     {'epsilon', 'epsilons', 'epsilons_so_far', 'epsilon_claimed', 'tpr', 'advantage'}
 )
-# 'best' is a choice among the others.
-_ACCOUNTANTS = {*gaussian.ACCOUNTANTS, 'monte_carlo'} - {'best'}
 # Keys of sentences, and their version.
 _WORDS = (
     'text_version',
@@ -368,7 +365,7 @@ def report_differences(values: dict[str, Any], computed: dict[str, Any]) -> list
         if is_older and (was == MISSING or where.partition('[')[0] in _WORDS):
             return True
         if _name(where) == 'accountants':
-            is_one = isinstance(was, str) and was in _ACCOUNTANTS
+            is_one = isinstance(was, str) and was in METHODS
             return is_one and where.replace('accountants', 'epsilons') in larger
         texts = isinstance(was, str) and isinstance(now, str)
         return texts and was == _with_larger(now, epsilons)

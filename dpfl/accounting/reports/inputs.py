@@ -7,9 +7,11 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dpfl import _json, _validate, errors
+from dpfl._validate import Limits, Probability
+from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 
 if TYPE_CHECKING:
@@ -133,17 +135,15 @@ class About(_json.JsonFields):
     version: str = ''
     task: str = ''
     model: str = ''
-    parameters: int | None = None
-    ray_losses: int | None = None
+    parameters: Annotated[int, Limits('parameters', minimum=0)] | None = None
+    ray_losses: Annotated[int, Limits('shards', minimum=0)] | None = None
 
     def __post_init__(self):
         for name in ('begun', 'version', 'task', 'model'):
             value = getattr(self, name)
             if not isinstance(value, str) or not _PLAIN.fullmatch(value):
                 raise errors.ArgumentError(name, value, 'must be a short text of plain characters')
-        for name in ('parameters', 'ray_losses'):
-            if getattr(self, name) is not None:
-                _validate.integer(name, getattr(self, name), minimum=0)
+        super().__post_init__()
 
     def line(self) -> str:
         """The identity in one line."""
@@ -152,6 +152,9 @@ class About(_json.JsonFields):
         again = f'on Ray; {self.ray_losses} shards were lost and computed again'
         ray = '' if self.ray_losses is None else again
         return ', '.join(filter(None, (self.task, self.model, size, self.begun, by, ray)))
+
+
+_Rounds = Annotated[int, Limits('rounds', minimum=0, maximum=_validate.MOST_ROUNDS)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,13 +170,12 @@ class Extension(_json.JsonFields):
       ArgumentError: if a field is no number of rounds, or they do not ascend.
     """
 
-    released: int
-    planned: int
-    rounds: int
+    released: _Rounds
+    planned: _Rounds
+    rounds: _Rounds
 
     def __post_init__(self) -> None:
-        for name, value in self.to_dict().items():
-            _validate.integer(name, value, minimum=0, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         if not self.released <= self.planned < self.rounds:
             raise errors.ArgumentError('rounds', self.rounds, f'must be above {self.planned}')
 
@@ -232,8 +234,8 @@ class Inputs:
     """
 
     plan: PrivacyPlan
-    deltas: tuple[float, ...]
-    accountant: str
+    deltas: tuple[Probability, ...]
+    accountant: Annotated[str, Limits(choices=gaussian.ACCOUNTANTS)]
     noise_is_seeded: bool = _of_run(_validate.truth)
     sampling_is_seeded: bool = _of_run(_validate.truth, default=False)
     also_not_covered: tuple[str, ...] = _of_run(texts, default=())
@@ -244,7 +246,7 @@ class Inputs:
     warm_start_is_public: bool = _of_run(_validate.truth, default=False)
     about: About | None = _of_run(lambda name, value: About.from_dict(value), default=None)
     extensions: tuple[Extension, ...] = _of_run(_extensions, default=())
-    stop_at_accuracy: float | None = _of_run(
+    stop_at_accuracy: Annotated[float, Limits(minimum=0)] | None = _of_run(
         lambda name, value: _validate.number(name, value, minimum=0), default=None
     )
 
@@ -254,7 +256,7 @@ class Inputs:
         Args:
           required: names of the inputs that are always there.
         """
-        values = {name: _plain(getattr(self, name)) for name in OF_RUN}
+        values = {name: _json.plain(getattr(self, name)) for name in OF_RUN}
         given = _json.given(values)
         return {name: values[name] for name in OF_RUN if name in given or name in required}
 
@@ -286,13 +288,8 @@ def checked(values: Mapping[str, Any]) -> dict[str, Any]:
       ValueError: if a value is not allowed.
     """
     return {
-        name: value if value is None or name not in OF_RUN else OF_RUN[name](name, _plain(value))
+        name: value
+        if value is None or name not in OF_RUN
+        else OF_RUN[name](name, _json.plain(value))
         for name, value in values.items()
     }
-
-
-def _plain(value: Any) -> Any:
-    """An input as a JSON value."""
-    if isinstance(value, (tuple, list)):
-        return [_plain(entry) for entry in value]
-    return value.to_dict() if isinstance(value, (About, Extension)) else value

@@ -3,8 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 from dpfl import _json, errors, mechanisms
+from dpfl._validate import Deviations, Limits, Nats, Rounds
+from dpfl.accounting import gaussian
 from dpfl.accounting.evidence import refutation
 from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.plan import PrivacyPlan
@@ -12,31 +15,43 @@ from dpfl.mechanisms import rounding
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from dpfl.participation import Participation, ParticipationLog
 
+# Which method showed an epsilon; 'best' is a choice among the others.
+METHODS = (*(name for name in gaussian.ACCOUNTANTS if name != 'best'), 'monte_carlo')
+Count = Annotated[int, Limits('clients', minimum=0)]
+
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
     """Limits of participation, and the guarantee that follows from them.
 
     Attributes:
-      rounds, min_separation: the limits.
-      max_participations: the limit, lowered to what rounds and separation allow.
-      sensitivity, sensitivity_is_exact: for clip norm 1 under the adjacency; of the whole run, or
-        with sampling of one round; with bins of all rounds of a client.
-      rho, mu: zCDP and Gaussian DP parameters; None without noise or with sampling.
+      rounds: rounds of the schema.
+      min_separation: least distance j - i of two rounds i < j of one client.
+      max_participations: most rounds of one client, as the other limits allow.
+      sensitivity: sensitivity for clip norm 1 under the adjacency; of the whole run, or with
+        sampling of one round; with bins of all rounds of a client.
+      sensitivity_is_exact: whether the sensitivity is attained; otherwise it is an upper bound.
+      rho: zCDP parameter; None without noise or with sampling.
+      mu: Gaussian DP parameter; None without noise or with sampling.
       epsilons: one for each delta; None without noise.
       accountants: which accountant showed each epsilon. It is the report's, unless that is 'best'
         or had no value; then it is the best of the others.
     """
 
-    rounds: int
-    min_separation: int
-    max_participations: int
-    sensitivity: float
+    rounds: Rounds
+    min_separation: Rounds
+    max_participations: Rounds
+    sensitivity: Annotated[float, Limits('clip norms', minimum=0)]
     sensitivity_is_exact: bool
-    rho: float | None
-    mu: float | None
-    epsilons: tuple[float | None, ...]
-    accountants: tuple[str, ...] = ()
+    rho: Nats | None
+    mu: Deviations | None
+    epsilons: tuple[Nats | None, ...]
+    accountants: tuple[Annotated[str, Limits(choices=METHODS)], ...] = ()
+
+    @property
+    def epsilon(self) -> Nats | None:
+        """Epsilon at the first delta; None without noise."""
+        return self.epsilons[0]
 
     @classmethod
     def of(
@@ -99,7 +114,8 @@ class Observed:
         clients of the log took part; it holds for these clients only.
       pattern_is_exact: whether a client attains it.
       clients: number of clients that took part.
-      smallest_cohort, largest_cohort: least and largest number of clients in a round.
+      smallest_cohort: number of clients in the smallest cohort.
+      largest_cohort: number of clients in the largest cohort.
       clients_by_participations: how many clients took part how often, as ((times, clients), ...).
       refutations: tests of the log that refute the sampling of the plan.
     """
@@ -109,11 +125,16 @@ class Observed:
     max_per_round: int
     pattern_sensitivity: float
     pattern_is_exact: bool
-    clients: int
-    smallest_cohort: int
-    largest_cohort: int
-    clients_by_participations: tuple[tuple[int, int], ...]
+    clients: Count
+    smallest_cohort: Count
+    largest_cohort: Count
+    clients_by_participations: tuple[tuple[Count, Count], ...]
     refutations: tuple[LogTest, ...]
+
+    @property
+    def repeats(self) -> Annotated[int, Limits(minimum=2)] | None:
+        """How often a client was listed in one round; None if at most once."""
+        return self.max_per_round if self.max_per_round > 1 else None
 
     @property
     def rounds(self) -> int:

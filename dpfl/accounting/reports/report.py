@@ -1,7 +1,7 @@
 """The privacy report of a run: numbers, assumptions and what is not covered.
 
 It follows the checklist of [Xu23], appendix A, and [McMahan24], appendix C, after [Ponomareva23],
-section 5.3. `privacy_report.schema.json` beside this file describes its JSON form.
+section 5.3. `schema` describes its JSON form.
 """
 
 import dataclasses
@@ -9,11 +9,12 @@ import functools
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
 import dp_accounting
 
 from dpfl import _json, _validate, errors, mechanisms
+from dpfl._validate import Limits, Nats, Probability
 from dpfl.accounting import gaussian, part, running, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.clipping import ClipCourse
@@ -31,13 +32,87 @@ from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.participation import ParticipationLog
 
 # Raised when a key of the JSON form is removed or changes its meaning.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION: Final = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
 TEXT_VERSION = 10
 # Inputs without which a file is no report, and those that every report writes.
 _REQUIRED = ('noise_is_seeded', 'sampling_is_seeded')
-_WRITTEN = (*_REQUIRED, 'noise_key_digest', 'train_metrics_released')
+WRITTEN = (*_REQUIRED, 'noise_key_digest', 'train_metrics_released')
+
+
+# Attributes of a report by the keys of its JSON form, see `_json.by_paths`. Settings of its
+# sampling come after the first of the three, inputs that are known before the run after the second.
+PATHS_OF_PLAN: _json.Paths = {
+    'schema_version': 'schema_version',
+    'text_version': 'text_version',
+    'statement': 'statement',
+    'mechanism': 'plan.mechanism_name',
+    'rounds': 'guarantee.rounds',
+    'min_separation': 'guarantee.min_separation',
+    'max_participations': 'guarantee.max_participations',
+    'noise_multiplier': 'plan.noise_multiplier',
+    'clip_norm': 'plan.clip_norm',
+    'clients_per_round': 'plan.clients_per_round',
+    'sampling': 'plan.sampling_name',
+}
+PATHS_OF_GUARANTEE: _json.Paths = {
+    'sensitivity': 'guarantee.sensitivity',
+    'sensitivity_is_exact': 'guarantee.sensitivity_is_exact',
+    'rho': 'guarantee.rho',
+    'mu': 'guarantee.mu',
+    'delta': 'delta',
+    'epsilon': 'guarantee.epsilon',
+    'accountant': 'accountant',
+    'adjacency': 'plan.adjacency',
+    'basis': 'basis',
+}
+PATHS: _json.Paths = {
+    'deltas': 'deltas',
+    'plan': 'plan',
+    'plan_guarantee': 'plan_guarantee',
+    'observed': (
+        'observed',
+        {
+            'guarantee': 'observed_guarantee',
+            'patterns': 'pattern_guarantee',
+            'max_per_round?': 'observed.repeats',
+            **{name: f'observed.{name}' for name in comparison.COUNTS},
+            'clients_by_participations': 'observed.clients_by_participations',
+            'violations': 'observed.violations',
+            'refutations?': 'observed.refutations',
+        },
+    ),
+    'mechanism_parameters': 'plan.mechanism',
+    'mechanism_digest': 'mechanism_digest',
+    'assumptions': 'assumptions',
+    'not_covered': 'not_covered',
+    'journal_head?': 'journal_head',
+    'group_size?': 'group_size',
+    'selection?': (
+        'selection',
+        {
+            'statement': 'selected_statement',
+            'distribution': 'selection.distribution',
+            'mean': 'selection.mean',
+            'rho': 'selected.rho',
+            'delta': 'delta',
+            'epsilon': 'selected.epsilon',
+            'epsilons': 'selected.epsilons',
+            'accountant': 'selected.accountant',
+        },
+    ),
+    'tradeoff?': 'tradeoff.rates',
+    'membership?': (
+        'tradeoff',
+        {'advantage': 'tradeoff.advantage', 'bayes_risk': 'tradeoff.error'},
+    ),
+    'measured?': 'measured',
+    'clip_course?': 'clip_course',
+    'history?': 'history',
+    'epsilons_so_far?': 'so_far',
+    'stops_by_rule?': 'stops_by_rule',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +245,52 @@ class PrivacyReport(Inputs):
         return sentences.facts(self)
 
     @property
-    def basis(self) -> str:
+    def schema_version(self) -> Literal[2]:
+        """Changes when a key is removed or changes its meaning, not when keys are added."""
+        return SCHEMA_VERSION
+
+    @property
+    def text_version(self) -> Annotated[int, Limits(minimum=2)]:
+        """Changes when sentences of reports change. Reports without this key have version 1."""
+        return TEXT_VERSION
+
+    @property
+    def statement(self) -> str:
+        """The guarantee in words, rounded up."""
+        return page.statement(self)
+
+    @property
+    def selected_statement(self) -> str | None:
+        """The guarantee of the best of several such runs in words; None without a selection."""
+        return page.statement_selected(self, self.selected) if self.selected else None
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the guarantee assumes."""
+        return self.facts.bullets(part.ASSUMPTION)
+
+    @property
+    def not_covered(self) -> list[str]:
+        """What the guarantee does not cover."""
+        return self.facts.bullets(part.NOT_COVERED)
+
+    @property
+    def delta(self) -> Probability:
+        """The first of `deltas`."""
+        return self.deltas[0]
+
+    @property
+    def group_size(self) -> Annotated[int, Limits('clients', minimum=2)] | None:
+        """Number of clients that change together, for whom all numbers are; None for one."""
+        return self.plan.group_size if self.plan.group_size > 1 else None
+
+    @property
+    def mechanism_digest(self) -> str:
+        """SHA-256 of the parameters of the mechanism."""
+        return self.plan.mechanism.digest()
+
+    @property
+    def basis(self) -> Annotated[str, Limits(choices=('plan', 'log'))]:
         """Where the guarantee follows from: 'plan', or 'log' if the log breaks the plan."""
         return 'log' if self.observed and self.observed.violations else 'plan'
 
@@ -244,7 +364,7 @@ class PrivacyReport(Inputs):
         return self.observed is not None and self.observed.rounds < planned
 
     @functools.cached_property
-    def so_far(self) -> tuple[float | None, ...] | None:
+    def so_far(self) -> tuple[Nats | None, ...] | None:
         """Epsilon of the rounds in the log, at each delta, if the run ended early.
 
         It holds if what ended the run did not depend on the data. None for a run with a rule that
@@ -308,76 +428,12 @@ class PrivacyReport(Inputs):
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, by the keys of its JSON form."""
-        holds = self.guarantee
         return {
-            'schema_version': SCHEMA_VERSION,
-            'text_version': TEXT_VERSION,
-            'statement': page.statement(self),
-            'mechanism': self.plan.mechanism.name,
-            'rounds': holds.rounds,
-            'min_separation': holds.min_separation,
-            'max_participations': holds.max_participations,
-            'noise_multiplier': self.plan.noise_multiplier,
-            'clip_norm': self.plan.clip_norm,
-            'clients_per_round': self.plan.clients_per_round,
-            'sampling': self.plan.sampling_name,
+            **_json.by_paths(self, PATHS_OF_PLAN),
             **kinds.settings_of(self.plan.sampling),
-            'sensitivity': holds.sensitivity,
-            'sensitivity_is_exact': holds.sensitivity_is_exact,
-            'rho': holds.rho,
-            'mu': holds.mu,
-            'delta': self.deltas[0],
-            'epsilon': holds.epsilons[0],
-            'accountant': self.accountant,
-            'adjacency': self.plan.adjacency,
-            'basis': self.basis,
-            **self.of_run(_WRITTEN),
-            'deltas': list(self.deltas),
-            'plan': self.plan.to_dict(),
-            'plan_guarantee': dataclasses.asdict(self.plan_guarantee),
-            'observed': self._observed(),
-            'mechanism_parameters': self.plan.mechanism.to_dict(),
-            'mechanism_digest': self.plan.mechanism.digest(),
-            'assumptions': self.facts.bullets(part.ASSUMPTION),
-            'not_covered': self.facts.bullets(part.NOT_COVERED),
-            **_json.given(self._given()),
-        }
-
-    def _given(self) -> dict[str, Any]:
-        """The keys that only some reports have; those of the others are None, False or empty."""
-        return {
-            'journal_head': self.journal_head,
-            'group_size': self.plan.group_size if self.plan.group_size > 1 else None,
-            'selection': self._selection(self.selected) if self.selected else None,
-            **(self.tradeoff.to_dict() if self.tradeoff else {}),
-            'measured': self.measured.to_dict() if self.measured else None,
-            'clip_course': self.clip_course.to_dict() if self.clip_course else None,
-            'history': list(self.history),
-            'epsilons_so_far': None if self.so_far is None else list(self.so_far),
-            'stops_by_rule': self.stops_by_rule,
-        }
-
-    def _observed(self) -> dict[str, Any] | None:
-        seen = self.observed
-        if seen is None:
-            return None
-        assert self.observed_guarantee is not None and self.pattern_guarantee is not None
-        return {
-            'guarantee': dataclasses.asdict(self.observed_guarantee),
-            'patterns': dataclasses.asdict(self.pattern_guarantee),
-            **({'max_per_round': seen.max_per_round} if seen.max_per_round > 1 else {}),
-            **{name: getattr(seen, name) for name in comparison.COUNTS},
-            'clients_by_participations': seen.clients_by_participations,
-            'violations': seen.violations,
-            **_json.given(
-                {'refutations': [refutation.to_dict() for refutation in seen.refutations]}
-            ),
-        }
-
-    def _selection(self, selected: Selected) -> dict[str, Any]:
-        return {
-            'statement': page.statement_selected(self, selected),
-            **selected.to_dict(self.deltas),
+            **_json.by_paths(self, PATHS_OF_GUARANTEE),
+            **self.of_run(WRITTEN),
+            **_json.by_paths(self, PATHS),
         }
 
     def to_json(self) -> str:

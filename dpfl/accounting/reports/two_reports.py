@@ -9,11 +9,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import dp_accounting
 
 from dpfl import _json, errors
+from dpfl._validate import Epsilon, Limits, Nats, Probability
 from dpfl.accounting import events, part, tradeoff
 from dpfl.accounting.records import comparison
 from dpfl.accounting.reports import inputs, page
@@ -62,9 +63,7 @@ def compare(
         'more_private': verdict,
         'statement': _statement(verdict, stretches, both),
         'statements': {
-            side: page.statement(report)
-            if report.selected is None
-            else page.statement_selected(report, report.selected)
+            side: report.selected_statement or report.statement
             for side, report in zip(SIDES, both, strict=True)
         },
         'obstacles': obstacles,
@@ -306,18 +305,46 @@ def guarantee(reports: Sequence[PrivacyReport]) -> JointGuarantee:
     return JointGuarantee(delta, bound.epsilon, bound.accountant, rho, revealed)
 
 
+@dataclasses.dataclass(frozen=True)
+class Composition:
+    """The guarantee of several runs on the same clients together, as `composition` of a report.
+
+    Attributes:
+      statement: the guarantee in words, rounded up.
+      reports: number of runs.
+      rho: zCDP parameter; None if a run has none.
+      delta: the first of the deltas.
+      epsilon: epsilon at `delta`; infinite without a guarantee.
+      accountant: method of epsilon.
+      noise_is_seeded: whether that of one of the runs is.
+      sampling_is_seeded: whether that of one of the runs is.
+      train_metrics_released: whether those of one of the runs were.
+    """
+
+    statement: str
+    reports: Annotated[int, Limits('runs', minimum=1)]
+    rho: Nats | None
+    delta: Probability
+    epsilon: Epsilon
+    accountant: str
+    noise_is_seeded: bool
+    sampling_is_seeded: bool
+    train_metrics_released: bool
+
+
 def to_dict(reports: Sequence[PrivacyReport]) -> dict[str, Any]:
     """The joint guarantee as values that JSON has, with its statement; arguments of `guarantee`."""
     joint = guarantee(reports)
-    return {
-        'statement': page.statement_together(reports, _in_words(joint)),
-        'reports': len(reports),
-        'rho': joint.rho,
-        'delta': joint.delta,
-        'epsilon': joint.finite_epsilon,
-        'accountant': joint.accountant,
-        **{name: any(getattr(report, name) for report in reports) for name in _FLAGS},
-    }
+    composition = Composition(
+        page.statement_together(reports, _in_words(joint)),
+        len(reports),
+        joint.rho,
+        joint.delta,
+        joint.epsilon,
+        joint.accountant,
+        *(any(getattr(report, name) for report in reports) for name in _FLAGS),
+    )
+    return _json.plain(composition)
 
 
 def _in_words(joint: JointGuarantee) -> str:

@@ -8,12 +8,13 @@ gives the release about one client, tests logs, and has the words for all of tha
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import dp_accounting
 import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
+from dpfl._validate import Limits
 from dpfl.accounting import events
 from dpfl.accounting.evidence import refutation, unseen
 from dpfl.accounting.gaussian import Bound
@@ -26,8 +27,8 @@ if TYPE_CHECKING:  # Both know samplings.
     from dpfl.accounting.plan import PrivacyPlan
     from dpfl.accounting.reports.report import PrivacyReport
 
-# Larger numbers of clients are not integers any more as floats.
-MOST_CLIENTS = 2**53
+# A number of clients; larger ones are not integers any more as floats.
+Clients = Annotated[int, Limits('clients', minimum=1, maximum=2**53)]
 # Separates this random stream from the others that a run derives from the same seed.
 STREAM = 0x73616D70
 
@@ -63,13 +64,13 @@ class Sampling(_json.JsonFields, Part):
     # Of the tests of a log.
     statistics: ClassVar['tuple[Statistic, ...]'] = ()
 
-    population: int
+    population: Clients
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             value = value.item() if isinstance(value, np.generic) else value
-            _validate.integer(field.name, value, minimum=1, maximum=MOST_CLIENTS)
+            _validate.by_type(field.name, value, Clients)  # No other setting is larger, either.
             object.__setattr__(self, field.name, value)
 
     @classmethod

@@ -17,12 +17,13 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import dp_accounting
 import numpy as np
 
 from dpfl import _validate, errors, mechanisms
+from dpfl._validate import Limits
 from dpfl.accounting.evidence import independent_rounds, unseen
 from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.losses.dominating_pairs import TruncatedPoissonDpEvent
@@ -341,7 +342,7 @@ class TruncatedPoisson(Poisson):
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out',)
     covers_groups: ClassVar[bool] = False
 
-    cohort_cap: int
+    cohort_cap: base.Clients
 
     def _check(self, plan: 'PrivacyPlan') -> None:
         super()._check(plan)
@@ -416,7 +417,7 @@ class CyclicPoisson(Poisson):
     # Members of different groups share rows of the strategy, so that their turns do not compose.
     covers_groups: ClassVar[bool] = False
 
-    groups: int
+    groups: Annotated[int, Limits('groups', minimum=1)]
 
     @classmethod
     def defaults(
