@@ -72,7 +72,7 @@ class Selection:
 
     @classmethod
     def from_dict(cls, values: Any) -> 'Selection':
-        """The selection that `Selected.to_dict` wrote.
+        """The selection of a report that has one as `selection`.
 
         Raises:
           ArgumentError: if `values` are not of that form, or a value is out of its range.
