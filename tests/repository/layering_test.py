@@ -18,7 +18,8 @@ _LAYERS = (
     ('errors',),
     ('presets',),
     ('_validate', '_files', '_storage'),
-    ('_cache', '_json', '_npz', '_parquet', '_progress', '_random', '_settings', 'runtime'),
+    ('_json',),
+    ('_cache', '_npz', '_parquet', '_progress', '_random', '_settings', 'runtime'),
     ('_setting_texts',),
     ('participation',),
     ('mechanisms',),
@@ -33,7 +34,7 @@ _LAYERS = (
 )
 _RANKS = {part: rank for rank, layer in enumerate(_LAYERS) for part in layer}
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
-_PURE = {part for layer in _LAYERS[:9] for part in layer} - {'runtime'} | {'', 'reporting'}
+_PURE = {part for layer in _LAYERS[:10] for part in layer} - {'runtime'} | {'', 'reporting'}
 
 
 @functools.cache
