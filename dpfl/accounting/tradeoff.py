@@ -70,7 +70,7 @@ class Tradeoff:
 
     @property
     def rates(self) -> tuple[Rates, ...]:
-        """The points by names."""
+        """The points of the curve by names."""
         return tuple(Rates(*point) for point in self.points)
 
     @property

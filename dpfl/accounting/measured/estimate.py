@@ -144,14 +144,18 @@ class Estimate:
     """The estimate of one attack.
 
     Attributes:
-      observed, unobserved: numbers of canaries that took part, and that did not.
-      mean, deviation: of the scores of the canaries that took part.
-      null_mean, null_deviation: of the scores of those that did not; 0 and 1 in expectation.
+      observed: number of canaries that took part.
+      unobserved: number of canaries that were held out.
+      mean: mean score of the canaries that took part.
+      deviation: standard deviation of these scores.
+      null_mean: mean score of those that were held out; 0 in expectation.
+      null_deviation: standard deviation of these scores; 1 in expectation.
       has_null_spread: whether `deviation` agrees with 1, so that the estimate takes it to be 1.
       epsilon: of the pair N(mean, deviation^2), N(0, 1), with deviation 1 if it has the spread of
         the null; infinity if the scores have no spread.
-      epsilon_low, epsilon_high: confidence interval of that estimate, if scores are independent
+      epsilon_low: lower end of the confidence interval of that estimate, if scores are independent
         and normal.
+      epsilon_high: upper end of that interval.
       epsilon_fitted: the same with the fitted deviation in any case. At a small delta it depends
         on tails that a few hundred scores do not show.
       mu_lower: lower confidence bound of mu; None if the claim is not one of Gaussian DP.

@@ -133,11 +133,13 @@ class Measured(_json.JsonPaths):
     """What an audit measured, and what the run claims.
 
     Attributes:
-      canaries: how many there were.
-      least_rounds, most_rounds: in how many rounds a canary took part that did.
+      canaries: number of all canaries.
+      least_rounds: fewest rounds of a canary that took part.
+      most_rounds: most rounds of a canary that took part.
       dimension: number of parameters of the model.
       delta: at which epsilon is given.
-      mu_claimed, epsilon_claimed: of the plan; infinite without noise, mu None with sampling.
+      mu_claimed: mu of the plan; infinite without noise, None with sampling.
+      epsilon_claimed: epsilon of the plan at `delta`; infinite without noise.
       mu_of_canaries: mu of the plan for the rounds of the canaries, the largest over them; None
         with sampling. Below the claim if they are not the worst rounds.
       releases: of an attacker who sees every release.

@@ -159,8 +159,7 @@ def _function(kind: Any, name: str) -> Any:
 
 def _description(kind: Any, name: str) -> str:
     text = _described(kind).get(name) or inspect.getdoc(_function(kind, name)) or ''
-    text = ' '.join(text.split('\n\n')[0].split())
-    return text[:1].upper() + text[1:]
+    return re.sub(r'\bNone\b', 'null', ' '.join(text.split('\n\n')[0].split()))
 
 
 @functools.cache
