@@ -4,7 +4,6 @@ Importing this package does not load TensorFlow; running does.
 """
 
 from dpfl.simulation.population import TimerConfig
-from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import (
     CourseConfig,
     EvaluationConfig,
@@ -45,6 +44,5 @@ __all__ = [
     'dry_run',
     'generate',
     'pretrain',
-    'run_model',
     'train',
 ]
