@@ -36,6 +36,7 @@ class JsonFields:
 
     def __post_init__(self) -> None:
         for field in _fields(type(self)):
+            assert not isinstance(field.type, str)  # It would have no limits to check.
             _validate.by_type(field.name, getattr(self, field.name), field.type)
 
     def to_dict(self) -> dict[str, Any]:
