@@ -41,3 +41,17 @@ def test_parameters_that_are_not_close_do_not_match(monkeypatch):
     wrong = {**published, 'scale': [*published['scale'][:3], published['scale'][3] + 1e-4]}
     monkeypatch.setattr(calculations, 'parameters', lambda row: wrong)
     assert calculations.compute(row).match is False
+
+
+def test_rows_that_cannot_be_reproduced_neither_match_nor_differ(monkeypatch):
+    """Of every kind, whatever is computed."""
+    for kind in calculations._CALCULATIONS:
+        monkeypatch.setitem(calculations._CALCULATIONS, kind, lambda row: _Zeros())
+    results = [calculations.compute(row) for row in rows.load()]
+    assert {result.match for result in results if not result.row.reproducible} == {None}
+    assert {result.match for result in results if result.row.reproducible} <= {True, False}
+
+
+class _Zeros(dict):
+    def __missing__(self, name):
+        return [0.0] if name in ('decay', 'scale') else 0.0
