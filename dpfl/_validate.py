@@ -5,6 +5,7 @@ made: whatever they are, the error is a ValueError with one line of printable te
 """
 
 import dataclasses
+import functools
 import math
 import numbers
 import types
@@ -29,9 +30,9 @@ SCALE: dict[str, Any] = {'minimum': LEAST_SCALE, 'maximum': MOST_SCALE}
 
 def integer(name: str, value: Any, *, minimum: int, maximum: int | None = None) -> int:
     """Returns `value` as an int; raises ValueError unless it is an integer within the bounds."""
-    allowed = f'an integer >= {minimum}' + ('' if maximum is None else f' and <= {maximum}')
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
     if not is_integer or value < minimum or (maximum is not None and value > maximum):
+        allowed = f'an integer >= {minimum}' + ('' if maximum is None else f' and <= {maximum}')
         raise ArgumentError(name, value, f'must be {allowed}')
     return int(value)
 
@@ -55,9 +56,6 @@ def number(
     maximum: float | None = None,
 ) -> float:
     """Returns `value` as a finite float; `above` and `below` are strict bounds, the others not."""
-    bounds = ((above, '>'), (minimum, '>='), (below, '<'), (maximum, '<='))
-    allowed = ' and '.join(f'{sign} {bound:g}' for bound, sign in bounds if bound is not None)
-    allowed = f'a finite number {allowed}'.rstrip()
     is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
     holds = is_number and (
         _is_finite(value)
@@ -67,7 +65,9 @@ def number(
         and (maximum is None or value <= maximum)
     )
     if not holds:
-        raise ArgumentError(name, value, f'must be {allowed}')
+        bounds = ((above, '>'), (minimum, '>='), (below, '<'), (maximum, '<='))
+        allowed = ' and '.join(f'{sign} {bound:g}' for bound, sign in bounds if bound is not None)
+        raise ArgumentError(name, value, f'must be a finite number {allowed}'.rstrip())
     return float(value)
 
 
@@ -193,8 +193,14 @@ class Limits:
             assert isinstance(self.minimum, int) and isinstance(self.maximum, int | None)
             integer(name, value, minimum=self.minimum, maximum=self.maximum)
         else:
-            bounds = ('minimum', 'above', 'below', 'maximum')
-            number(name, value, **{bound: getattr(self, bound) for bound in bounds})
+            number(
+                name,
+                value,
+                above=self.above,
+                minimum=self.minimum,
+                below=self.below,
+                maximum=self.maximum,
+            )
 
 
 # A number of rounds, or of rounds from one to another.
@@ -216,13 +222,18 @@ def by_type(name: str, value: Any, hint: Any) -> None:
 
     None is allowed if it is one of the types of a union.
     """
-    options = typing.get_args(hint) if is_union(hint) else (hint,)
-    if value is None and types.NoneType in options:
-        return
-    for option in options:
-        if typing.get_origin(option) is Annotated:
-            kind, limits = typing.get_args(option)
+    may_be_none, limited = _limited(hint)
+    if not (value is None and may_be_none):
+        for kind, limits in limited:
             limits.check(kind, name, value)
+
+
+@functools.cache
+def _limited(hint: Any) -> tuple[bool, tuple[tuple[Any, Limits], ...]]:
+    """Whether a type has None, and its types with limits. Plans are made in many loops."""
+    options = typing.get_args(hint) if is_union(hint) else (hint,)
+    limited = [typing.get_args(each) for each in options if typing.get_origin(each) is Annotated]
+    return types.NoneType in options, tuple((kind, limits) for kind, limits in limited)
 
 
 def is_union(hint: Any) -> bool:
