@@ -245,7 +245,7 @@ def _supplied(mechanism: mechanisms.Mechanism, parameters: int, resumed: bool):
         plan, 10, record_specs=tf.TensorSpec([parameters]), supplied_noise=True
     )
     state, zero = query.initial_global_state(), tf.zeros([parameters])
-    with aggregators.NoiseRing(plan, show_progress=False) as ring:
+    with aggregators.build_noise_ring(plan, show_progress=False) as ring:
         costs = []
         for _ in range(mechanism.rounds):
             start = time.process_time()
@@ -256,7 +256,7 @@ def _supplied(mechanism: mechanisms.Mechanism, parameters: int, resumed: bool):
         return 1e3 * min(costs[-15:])
 
     def resume():
-        with aggregators.NoiseRing(plan, show_progress=False) as ring:
+        with aggregators.build_noise_ring(plan, show_progress=False) as ring:
             ring.supply(before, ())
 
     return 1e3 * _cpu(resume, 7)

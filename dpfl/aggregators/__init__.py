@@ -14,12 +14,8 @@ from dpfl.aggregators.build import (
 from dpfl.aggregators.clipping import PerLayer, clip_flat
 from dpfl.aggregators.estimators import WeightedRecord
 from dpfl.aggregators.extension import extended_state
-from dpfl.aggregators.noise.hardened_ring import HardenedRing
-from dpfl.aggregators.noise.noise_ring import NoiseRing
 
 __all__ = [
-    'HardenedRing',
-    'NoiseRing',
     'PerLayer',
     'WeightedRecord',
     'build_aggregator',

@@ -48,9 +48,9 @@ def build_query(
         and `tf.function` loops need. Without them the noise buffers are made in the first round,
         and results are float64. Required with a discretization and for 16-bit floats.
       clip: `clip_flat` or a `PerLayer`: how an update is clipped.
-      supplied_noise: whether a `NoiseRing` keeps the noise of past rounds outside of the state.
-        Every state must then pass through it before its round. Needs `record_specs`. A plan with
-        hardened noise always needs it, with a `HardenedRing`.
+      supplied_noise: whether a ring (`build_noise_ring`) keeps the noise of past rounds outside of
+        the state. Every state must then pass through it before its round. Needs `record_specs`. A
+        plan with hardened noise always needs it.
       canaries: clients with known updates that are added to the sums, for an audit, which
         also keeps what it needs of the sums (`audited_query`); needs
         `record_specs`, flat clipping, a fixed denominator, and noise that is not hardened.
@@ -58,7 +58,8 @@ def build_query(
     Raises:
       ValueError: if the seed is not an integer >= 0; if `clip` is anything else, since the plan
         could not account for it; if specs are missing or contradict the plan; if the state would
-        be too large for TFF (use a `NoiseRing`); later, if a record has another shape than the sum.
+        be too large for TFF (use `build_noise_ring`); later, if a record has another shape than
+        the sum.
 
     Example:
       >>> plan = accounting.PrivacyPlan(
@@ -217,20 +218,27 @@ def build_noise_ring(
     *,
     show_progress: bool = True,
 ) -> noise_ring.SuppliedRows:
-    """The ring with the past noise of a plan, for a query that takes `supplied_noise`.
+    """The ring that keeps the past noise of a plan outside of TFF, see `noise_ring.SuppliedRows`.
+
+    A context manager; leaving it ends its threads and frees the memory. Whoever reads that memory,
+    or the file, can subtract the noise from what is released, as with the key in the state.
 
     Args:
-      plan: of the query or aggregator.
-      directory: where to keep past noise in a file; None for memory.
+      plan: of the query or aggregator, which was built with `supplied_noise`.
+      directory: where to keep past noise in a file; None for memory. The file has no name, and
+        disappears when the process ends, in whatever way.
       show_progress: shows a bar on standard error when many rounds are recomputed.
 
     Example:
       >>> plan = accounting.PrivacyPlan(
       ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
-      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, noise='hardened')
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> factory = build_aggregator(plan, supplied_noise=True)
+      >>> process = factory.create(tff.TensorType(np.float32, [2]))
+      >>> state, cohort = process.initialize(), [np.zeros(2, np.float32)] * 2
       >>> with build_noise_ring(plan) as ring:
-      ...     type(ring).__name__
-      'HardenedRing'
+      ...     for _ in range(3):
+      ...         state = process.next(ring.supply(state, cohort), cohort).state
     """
     ring = hardened_ring.HardenedRing if plan.noise == 'hardened' else noise_ring.NoiseRing
     return ring(plan, directory, show_progress=show_progress)

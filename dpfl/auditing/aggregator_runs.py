@@ -127,7 +127,7 @@ class _Aggregator:
         )
         self._ring: Any = None
         if is_hardened:
-            self._ring = aggregators.HardenedRing(plan, show_progress=False)
+            self._ring = aggregators.build_noise_ring(plan, show_progress=False)
         self._plan, self._most = plan, most
         # TFF does not rewrite Python code either.
         self._round = tf.function(self._compute, autograph=False)

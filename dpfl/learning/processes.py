@@ -67,8 +67,8 @@ def build_dp_fedavg(
       clip_each_batch: whether a client also clips how far its model has moved after every batch, in
         the same way ([McMahan18], algorithm 1); for 'fedavg' only. The guarantee relies on the
         clip at the end alone, and does not change.
-      supplied_noise: whether an `aggregators.NoiseRing` keeps past noise outside of the state.
-        Every state must then pass through it before its round.
+      supplied_noise: whether a ring (`aggregators.build_noise_ring`) keeps past noise outside of
+        the state. Every state must then pass through it before its round.
       canaries: clients with known updates, for an audit; as in `aggregators.build_query`.
 
     Returns:

@@ -312,8 +312,8 @@ class NoiseStorage:
 
     Attributes:
       name: 'state': in the state of the TFF process. 'regenerated': nowhere, it is drawn again
-        from its keys. 'memory' or 'file': outside of TFF, in a `NoiseRing` or `HardenedRing` of
-        `dpfl.aggregators`.
+        from its keys. 'memory' or 'file': outside of TFF, in a ring, see
+        `dpfl.aggregators.build_noise_ring`.
       gigabytes: size of the stored noise.
       reason: why, in one clause.
 

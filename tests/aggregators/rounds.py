@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import Participation, accounting, mechanisms
 from dpfl.aggregators import query as query_lib
 
 ROUNDS = 6
 CLIP_NORM, NOISE_MULTIPLIER = 0.5, 2.0
-RINGS = {'default': aggregators.NoiseRing, 'hardened': aggregators.HardenedRing}
 
 
 def blt(rounds: int = ROUNDS) -> mechanisms.Blt:

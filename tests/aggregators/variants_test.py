@@ -286,7 +286,7 @@ def test_tff_releases_what_an_eager_loop_releases_with_the_noise_of_a_ring(noise
     process = aggregators.build_aggregator(plan, **arguments).create(_NESTED)
     cohorts = [[update for update, _ in cohort] for cohort in _cohorts()]
     state, rows = process.initialize(), []
-    with rounds.RINGS[noise](plan) as ring:
+    with aggregators.build_noise_ring(plan) as ring:
         expected, _ = rounds.run(query, None, cohorts, _SPECS, ring)
         for cohort in cohorts:
             output = process.next(ring.supply(state, cohort), cohort)

@@ -64,7 +64,7 @@ def _parent(name, sender) -> None:
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             begun = session.run(start)
             if is_hardened:
-                with aggregators.HardenedRing(plan) as ring:
+                with aggregators.build_noise_ring(plan) as ring:
                     begun = ring.supply(begun, canary)
             leaves = zip(tf.nest.flatten(state), tf.nest.flatten(begun), strict=True)
             return session.run(released, {update: canary * np.eye(_SIZE)[0], **dict(leaves)})

@@ -95,7 +95,7 @@ def _of_plan(mechanism, noise: str = 'default'):
         # The mean of two: its float32 numbers and those of the sum have the same digits.
         state = query.initial_global_state()
         if is_hardened:
-            with aggregators.HardenedRing(plan, show_progress=False) as ring:
+            with aggregators.build_noise_ring(plan, show_progress=False) as ring:
                 state = tf.nest.map_structure(tf.constant, ring.supply(state, updates))
         noised = released(state, tf.constant(updates)).numpy().astype(np.float64) * plan.denominator
         return noised, plan.stddev / mechanism.strategy_matrix()[0, 0]

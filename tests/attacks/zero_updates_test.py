@@ -28,7 +28,7 @@ def test_a_zero_update_changes_nothing(changes):
     query = aggregators.build_query(plan, seed=0, record_specs=_SPEC, supplied_noise=is_hardened)
     start = query.initial_global_state()
     if is_hardened:
-        with aggregators.HardenedRing(plan) as ring:
+        with aggregators.build_noise_ring(plan) as ring:
             start = ring.supply(start, ())
     others = np.random.default_rng(0).normal(size=[5, 8]).astype(np.float32)
     ends = []

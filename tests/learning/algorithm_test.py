@@ -129,7 +129,7 @@ def test_weights_with_hardened_noise():
     estimator = accounting.Estimator(weight=3.0, example_cap=_CAP)
     plan = _plan(estimator=estimator, noise='hardened', noise_multiplier=0.5)
     process = _process(plan, noise_seed=1, supplied_noise=True)
-    with aggregators.HardenedRing(plan) as ring:
+    with aggregators.build_noise_ring(plan) as ring:
         state = ring.supply(process.initialize(), 'data')
         noise = _moved(process, learning.shard([], 2), state)
         noised = _moved(process, learning.shard(models.COHORT, 2), state)

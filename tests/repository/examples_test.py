@@ -30,7 +30,7 @@ _SLOW = {
     'Candidate',
     'choose',
     'optimize_block_blt',
-    'NoiseRing',
+    'build_noise_ring',
     'build_weighted_aggregator',
     'build_dp_fedavg',
     *('Cost', 'dry_run', 'TrainResult', 'train'),

@@ -83,7 +83,7 @@ def require_moderate_size(kernel: mechanisms.Kernel, record_specs: Any) -> None:
         raise errors.ArgumentError(
             'supplied_noise',
             'False',
-            f'must be True, with a NoiseRing, for {size / 1e9:.3g} GB of past noise: a state can '
+            f'must be True, with a ring, for {size / 1e9:.3g} GB of past noise: a state can '
             f'hold at most {mechanisms.MOST_STATE_BYTES / 1e9:g} GB',
         )
 
@@ -153,13 +153,13 @@ def require_planned(round_index: Any, rounds: int) -> tf.Operation | None:
     )
 
 
-def require_supplied(row: Any, round_index: Any, ring: str) -> tf.Operation | None:
+def require_supplied(row: Any, round_index: Any) -> tf.Operation | None:
     """Asserts that the row of a ring is that of a round."""
     return tf.debugging.assert_equal(
         row.round,
         round_index,
         message='The noise of this round is missing, or is that of another round: pass each state '
-        f'through {ring}.supply before its round.',
+        'through the supply of a ring (build_noise_ring) before its round.',
     )
 
 
@@ -343,7 +343,7 @@ def _advanced(kernel, row, drawn, round_index, buffers):
 
 
 def _supplied(row: SuppliedRow, round_index, sizes):
-    with after([require_supplied(row, round_index, 'NoiseRing')]):
+    with after([require_supplied(row, round_index)]):
         vectors = {
             dtype: tf.reshape(getattr(row, dtype.name), [size]) for dtype, size in sizes.items()
         }

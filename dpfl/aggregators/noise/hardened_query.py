@@ -127,7 +127,7 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
         checks = query.require_plan(global_state.plan, self._plan, self._digest)
         checks += [
             correlated.require_planned(state.round, self._plan.participation.rounds),
-            correlated.require_supplied(state.past, state.round, 'HardenedRing'),
+            correlated.require_supplied(state.past, state.round),
         ]
         with correlated.after(checks):
             values = tf.reshape(state.past.values, [self._size])
@@ -158,7 +158,7 @@ def require_supplied(record_specs: Any, supplied_noise: bool) -> None:
         raise errors.ArgumentError(
             'supplied_noise',
             'False',
-            'must be True with noise=hardened, which comes from a HardenedRing',
+            'must be True with noise=hardened, which comes from a ring (build_noise_ring)',
         )
     if record_specs is None:
         raise errors.ArgumentError('record_specs', 'None', 'must be given with noise=hardened')

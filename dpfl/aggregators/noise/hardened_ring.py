@@ -2,7 +2,7 @@
 
 ```python
 process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_type)
-with aggregators.HardenedRing(plan) as ring:
+with aggregators.build_noise_ring(plan) as ring:
     state = process.initialize()
     for cohort in cohorts:
         output = process.next(ring.supply(state, cohort), cohort)
@@ -33,31 +33,12 @@ _sampler = functools.lru_cache(64)(discrete_gaussian.DiscreteGaussian)
 
 
 class HardenedRing(noise_ring.SuppliedRows):
-    """Keeps past noise outside of TFF, and computes the rows in threads.
+    """The ring of a plan with hardened noise; arguments are those of `build_noise_ring`.
 
-    A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
-    or the file, can subtract the noise from what is released, as with the key in the state. In a
-    forked process it starts anew, and gives the same bits.
-
-    Args:
-      plan: of the aggregator or query; has `noise='hardened'`.
-      directory: where to keep past noise in a file; None for memory. The file has no name, and
-        disappears when the process ends, in whatever way.
-      show_progress: shows a bar on standard error when many rounds are recomputed.
+    In a forked process it starts anew, and gives the same bits.
 
     Raises:
       ValueError: if the plan has other noise.
-
-    Example:
-      >>> plan = accounting.PrivacyPlan(
-      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
-      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, noise='hardened')
-      >>> factory = build_aggregator(plan, supplied_noise=True)
-      >>> process = factory.create(tff.TensorType(np.float32, [2]))
-      >>> state, cohort = process.initialize(), [np.zeros(2, np.float32)] * 2
-      >>> with HardenedRing(plan) as ring:
-      ...     for _ in range(3):
-      ...         state = process.next(ring.supply(state, cohort), cohort).state
     """
 
     _row_type = hardened_query.IntegerRow

@@ -7,7 +7,7 @@ runs:
 
 ```python
 process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_type)
-with aggregators.NoiseRing(plan) as ring:
+with aggregators.build_noise_ring(plan) as ring:
     state = process.initialize()
     for cohort in cohorts:
         output = process.next(ring.supply(state, cohort), cohort)
@@ -293,28 +293,7 @@ def _digest(context: Any) -> str:
 
 
 class NoiseRing(SuppliedRows):
-    """Keeps past noise outside of TFF, and computes the rows in threads.
-
-    A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
-    or the file, can subtract the noise from what is released, as with the key in the state.
-
-    Args:
-      plan: of the aggregator or query, which was built with `supplied_noise`.
-      directory: where to keep past noise in a file; None for memory. The file has no name, and
-        disappears when the process ends, in whatever way.
-      show_progress: shows a bar on standard error when many rounds are recomputed.
-
-    Example:
-      >>> plan = accounting.PrivacyPlan(
-      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
-      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
-      >>> factory = build_aggregator(plan, supplied_noise=True)
-      >>> process = factory.create(tff.TensorType(np.float32, [2]))
-      >>> state, cohort = process.initialize(), [np.zeros(2, np.float32)] * 2
-      >>> with NoiseRing(plan) as ring:
-      ...     for _ in range(3):
-      ...         state = process.next(ring.supply(state, cohort), cohort).state
-    """
+    """The ring of a plan with default noise; arguments are those of `build_noise_ring`."""
 
     _row_type = correlated.SuppliedRow
     _noises = 'noises to be supplied'

@@ -93,7 +93,7 @@ def test_clip_norms_of_a_schedule_scale_noise_and_updates():
     for schedule in ((), ((2, 0.25),)):
         plan = _plan(mechanisms.Identity(4), clip_schedule=schedule)
         query = _query(plan)
-        with aggregators.HardenedRing(plan) as ring:
+        with aggregators.build_noise_ring(plan) as ring:
             rows, _ = rounds.run(query, None, [()] * 4, _SPECS, ring)
         released.append(rows)
     np.testing.assert_array_equal(released[1][:2], released[0][:2])
@@ -102,7 +102,7 @@ def test_clip_norms_of_a_schedule_scale_noise_and_updates():
 
 def test_16_bit_updates_are_widened():
     query = _query(_plan(), tf.TensorSpec([5], tf.float16))
-    with aggregators.HardenedRing(_plan()) as ring:
+    with aggregators.build_noise_ring(_plan()) as ring:
         state = ring.supply(query.initial_global_state(), ())
         (sent,) = rounds.sent(query, state, [tf.ones([5], tf.float16)])
         result, _, _ = query.get_noised_result(sent, state)

@@ -39,7 +39,7 @@ class _Branches:
         self.query = aggregators.build_query(
             self.plan, 3, record_specs=_SPEC, supplied_noise=is_supplied
         )
-        self.ring = rounds.RINGS[noise](self.plan) if is_supplied else None
+        self.ring = aggregators.build_noise_ring(self.plan) if is_supplied else None
         self.start = self.query.initial_global_state()
 
     def run(self, state, lengths):

@@ -35,7 +35,7 @@ _MECHANISMS = {
     'banded_inverse': mechanisms.BandedInverse.square_root(_ROUNDS, 4),
     'restarted': mechanisms.Restarted(mechanisms.Blt(_ROUNDS, [0.9], [0.2]), (3,), _ROUNDS),
 }
-every_noise = pytest.mark.parametrize('noise', rounds.RINGS)
+every_noise = pytest.mark.parametrize('noise', hardened.NOISES)
 
 
 def _plan(noise, mechanism='blt', **changes):
@@ -76,7 +76,7 @@ def _whole_run(request):
     plan = _plan(*request.param)
     query = _query(plan)
     rows, states = [], [query.initial_global_state()]
-    with rounds.RINGS[plan.noise](plan) as ring:
+    with aggregators.build_noise_ring(plan) as ring:
         for _ in range(_ROUNDS):
             row, state = _run(query, states[-1], 1, ring)
             rows.append(row[0])
@@ -125,7 +125,7 @@ def _check_replay(plan, rows, end):
 def test_a_row_depends_on_the_state_alone(whole, tmp_path):
     """Whatever a ring has done before: it begins late, goes on, goes back, and supplies again."""
     for order in ([5, 6, 1, 2, 2], [1]):
-        with rounds.RINGS[whole.plan.noise](whole.plan, tmp_path) as ring:
+        with aggregators.build_noise_ring(whole.plan, tmp_path) as ring:
             for t in order:
                 row, _ = _run(whole.query, whole.states[t], 1, ring)
                 np.testing.assert_array_equal(row[0], whole.rows[t])
@@ -134,7 +134,7 @@ def test_a_row_depends_on_the_state_alone(whole, tmp_path):
 
 def test_the_state_holds_one_row_before_a_round_and_none_after_it(whole):
     size = whole.rows.shape[1]
-    with rounds.RINGS[whole.plan.noise](whole.plan) as ring:
+    with aggregators.build_noise_ring(whole.plan) as ring:
         supplied = ring.supply(whole.states[0], ())
     numbers = {_numbers(state) for state in whole.states}
     assert len(numbers) == 1 and max(numbers) < 20 + 4 * _ROUNDS  # A key for each round.
@@ -150,9 +150,9 @@ def test_a_row_that_is_missing_or_stale_is_an_error(noise):
     plan = _plan(noise)
     query = _query(plan)
     state = query.initial_global_state()
-    with pytest.raises(tf.errors.InvalidArgumentError, match='through (Noise|Hardened)Ring.supply'):
+    with pytest.raises(tf.errors.InvalidArgumentError, match='through the supply of a ring'):
         _run(query, state, 1)
-    with rounds.RINGS[noise](plan) as ring:
+    with aggregators.build_noise_ring(plan) as ring:
         supplied = ring.supply(state, ())
         _, following = _run(query, supplied, 1)
         old = supplied.numerator_state.noise.past
@@ -172,7 +172,7 @@ def test_runs_without_a_seed_have_noise_of_their_own(noise):
     first, second = query.initial_global_state(), query.initial_global_state()
     keys = [state.numerator_state.noise.key.numpy() for state in (first, second)]
     assert not np.isin(*keys).any()
-    with rounds.RINGS[noise](_plan(noise)) as ring:
+    with aggregators.build_noise_ring(_plan(noise)) as ring:
         rows = [_run(query, start, 1, ring)[0] for start in (first, second, first)]
     np.testing.assert_array_equal(rows[0], rows[2])
     assert not np.isin(rows[0][:, :3], rows[1][:, :3]).any()
@@ -195,7 +195,7 @@ def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(whole, monkey
                 raise MemoryError('in a block')
             return applied
 
-    with rounds.RINGS[whole.plan.noise](whole.plan) as ring:
+    with aggregators.build_noise_ring(whole.plan) as ring:
         _run(whole.query, whole.states[3], 1, ring)
         with monkeypatch.context() as patched:
             patched.setattr(module, 'step', lambda *args: Failing(step(*args)))
@@ -208,7 +208,7 @@ def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(whole, monkey
 
 def test_a_ring_serves_processes_of_other_sizes_with_one_key():
     plan = _plan('default')
-    with aggregators.NoiseRing(plan) as ring:
+    with aggregators.build_noise_ring(plan) as ring:
         for size in (5, 3000, 5):
             query = _query(plan, specs=tf.TensorSpec([size]))
             state = ring.supply(query.initial_global_state(), ())
@@ -218,7 +218,7 @@ def test_a_ring_serves_processes_of_other_sizes_with_one_key():
 def test_a_ring_from_before_a_fork_is_refused(monkeypatch):
     plan = _plan('default')
     state = _query(plan, specs=tf.TensorSpec([3])).initial_global_state()
-    with aggregators.NoiseRing(plan) as ring:
+    with aggregators.build_noise_ring(plan) as ring:
         ring.supply(state, ())
         with monkeypatch.context() as patch:
             patch.setattr('os.getpid', lambda: -1)
@@ -239,7 +239,10 @@ def test_threads_that_share_a_ring_get_the_rows_of_their_own_states(noise, monke
     def row(state):
         return np.asarray(getattr(ring.supply(state, ()).numerator_state.noise.past, field))
 
-    with rounds.RINGS[noise](plan) as ring, concurrent.futures.ThreadPoolExecutor(4) as threads:
+    with (
+        aggregators.build_noise_ring(plan) as ring,
+        concurrent.futures.ThreadPoolExecutor(4) as threads,
+    ):
         alone = list(map(row, states))
         for expected, other in zip(alone * 3, threads.map(row, states * 3), strict=True):
             np.testing.assert_array_equal(other, expected)
@@ -252,7 +255,7 @@ def _in_child(ring, state, connection):
 
 def test_a_hardened_ring_starts_anew_in_a_fork_and_does_not_hang():
     query = _query(_plan('hardened'))
-    with aggregators.HardenedRing(_plan('hardened')) as ring:
+    with aggregators.build_noise_ring(_plan('hardened')) as ring:
         state = ring.supply(query.initial_global_state(), ())
         expected = np.asarray(state.numerator_state.noise.past.values)
         plain = tf.nest.map_structure(np.asarray, state)  # No tensors in the child.
@@ -296,12 +299,12 @@ def test_a_new_ring_computes_only_the_rounds_that_its_first_row_depends_on(
 
     monkeypatch.setattr(module, 'step', counted)
     state = query.initial_global_state()
-    with rounds.RINGS[noise](plan) as ring:
+    with aggregators.build_noise_ring(plan) as ring:
         for t in range(10):
             _, state = _run(query, state, 1, ring, spec)
             assert computed == [*range(t + 1)]  # And a type without coordinates takes no part.
     computed.clear()
-    with rounds.RINGS[noise](plan) as another:
+    with aggregators.build_noise_ring(plan) as another:
         another.supply(state, ())
     assert computed == [*range(11 - needed, 11)]
 
@@ -316,18 +319,23 @@ def test_states_and_contexts_that_a_ring_cannot_serve_are_refused():
     default, hard = _plan('default'), _plan('hardened')
     held = aggregators.build_query(default, record_specs=_SPECS['default']).initial_global_state()
     is_default = 'noise=default: must be hardened with a HardenedRing'
-    _check_refused(aggregators.HardenedRing, default, held, is_default)
-    _check_refused(aggregators.HardenedRing, hard, held, 'state: holds 0 hardened noises, must')
+    _check_refused(hardened_ring.HardenedRing, default, held, is_default)
+    _check_refused(hardened_ring.HardenedRing, hard, held, 'state: holds 0 hardened noises, must')
     _check_refused(
-        aggregators.NoiseRing, default, held, 'state: holds 0 noises to be supplied, must'
+        noise_ring.NoiseRing, default, held, 'state: holds 0 noises to be supplied, must'
     )
-    for noise, ring_type in rounds.RINGS.items():
+    for noise in hardened.NOISES:
         state, other = _query(_plan(noise)).initial_global_state(), _plan(noise, 'banded_inverse')
-        _check_refused(ring_type, other, state, 'was made under a plan with another mechanism')
+        _check_refused(
+            aggregators.build_noise_ring,
+            other,
+            state,
+            'was made under a plan with another mechanism',
+        )
     state = _query(default).initial_global_state()
     for context in (object(), [None], {'data': tf.data.Dataset.range(3)}):
         message = 'context: must be arrays, numbers, texts or bytes'
-        _check_refused(aggregators.NoiseRing, default, state, message, context)
+        _check_refused(noise_ring.NoiseRing, default, state, message, context)
 
 
 def test_a_state_that_tff_cannot_carry_is_refused_when_it_is_built():
