@@ -132,7 +132,7 @@ class PrivacyPlan:
     before: tuple[ReleaseBefore, ...] = ()
 
     def __post_init__(self) -> None:
-        for field, form in _forms():
+        for field, form in _forms(self):
             name, value = field.name, getattr(self, field.name)
             # Numbers of NumPy become those of Python, which JSON can hold.
             value = value.item() if isinstance(value, np.generic) else value
@@ -161,7 +161,7 @@ class PrivacyPlan:
         Settings of a sampling stand beside the name of its kind.
         """
         values: dict[str, Any] = {}
-        for field, form in _forms():
+        for field, form in _forms(self):
             value = getattr(self, field.name)
             if field.name not in LEFT_OUT or value != field.default:
                 values |= form.write(field.name, value)
@@ -184,7 +184,7 @@ class PrivacyPlan:
             was = errors.removed('says how the noise multiplier was chosen', 'fabb35a5')
             raise errors.ArgumentError('noise_match', errors.NOT_SHOWN, was)
         settings = {name: given.pop(name) for name in kinds.every_setting() if name in given}
-        forms = {field.name: form for field, form in _forms()}
+        forms = {field.name: form for field, form in _forms(cls)}
         known = ['mechanism_digest', *(name for name in forms if name != 'mechanism')]
         _json.refuse_unknown(given, known, 'a plan')
         for name in (*known, 'population'):
@@ -584,8 +584,9 @@ _FORMS = {
 }
 
 
-@functools.cache
-def _forms() -> tuple[tuple[dataclasses.Field, _Form], ...]:
+_NO_FORM = _Form()
+
+
+def _forms(plan: PrivacyPlan | type[PrivacyPlan]) -> Iterator[tuple[dataclasses.Field, _Form]]:
     """Every field in their order, and its form."""
-    fields = dataclasses.fields(PrivacyPlan)
-    return tuple((field, _FORMS.get(field.name, _Form())) for field in fields)
+    return ((field, _FORMS.get(field.name, _NO_FORM)) for field in dataclasses.fields(plan))
