@@ -9,13 +9,11 @@ clients. With --resume, an interrupted run continues from its last checkpoint. W
 nothing is trained or written, and size, noise and guarantee of the run are printed.
 """
 
-from dpfl.accounting.records import archive
-from dpfl.cli.command import command_line, program
+from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import train_command
-from dpfl.reporting import plain_text
-from dpfl.simulation.training import TrainConfig, dry_run, mechanism, train
+from dpfl.simulation.training import TrainConfig, mechanism
 from dpfl.tasks import config as tasks
 
 _CONFIG = SettingsFlags(
@@ -32,29 +30,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, trains, and prints the result; or only what the run would be."""
-    program.require('tensorflow_federated')
-    where = _DIRECTORY.read()
-    output_flags.take_recorded(where, _CONFIG.names)
-    config = _CONFIG.read()
-    if _DRY_RUN.read().dry_run:
-        output_flags.refuse_earlier_run(where)
-        with command_line.refusing_bad_values():
-            cost = dry_run(config).to_dict()
-        output_flags.show(_FORMAT, cost, plain_text.table(cost))
-        return
-    with (
-        command_line.refusing_bad_values(directory='output_dir'),
-        output_flags.saying_what_is_saved(where, 'train'),
-    ):
-        result = train(
-            config,
-            output_flags.directory(where),
-            resume=where.resume,
-            overwrite=where.overwrite,
-            files={archive.FLAGS: output_flags.flags_text()},
-            notice=output_flags.how_to_watch(where),
-        )
-    train_command.print_result(result, _FORMAT.read().format)
+    train_command.main('train', _CONFIG, _DIRECTORY, _DRY_RUN, _FORMAT)
 
 
 if __name__ == '__main__':

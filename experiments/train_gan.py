@@ -7,44 +7,29 @@ Example:
 The output directory then has the files of a run of dpfl train, with the generator as the
 model; sheets of generated images in plots/; the generator as a SavedModel in generator/; and
 gan_report.md, which explains why the guarantee of the run covers the generator. Losses are those of
-held-out clients.
+held-out clients. With --dry_run, nothing is trained or written, and size, noise and guarantee of
+the run are printed; the size is that of the discriminator, which clients train.
 """
 
-from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import train_command
-from dpfl.simulation.training import GanConfig, mechanism, privacy_config, train
+from dpfl.simulation.training import GanConfig, mechanism
 
 _CONFIG = SettingsFlags(
     GanConfig,
-    choices={'mechanism': (*mechanism.NAMES, 'none')},
-    help=privacy_config.WITHOUT_AUTO,
-    skip=('noise', 'memory_limit', 'clip_schedule', 'test_clients'),
+    choices={'mechanism': (*mechanism.NAMES, 'auto', 'none')},
+    skip=('test_clients',),
 )
 _DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)
+_DRY_RUN = SettingsFlags(output_flags.DryRunConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Checks the flags, trains, and prints the result."""
-    where = _DIRECTORY.read()
-    output_flags.take_recorded(where, _CONFIG.names)
-    config = _CONFIG.read()
-    with (
-        command_line.refusing_bad_values(directory='output_dir'),
-        output_flags.saying_what_is_saved(where, 'train_gan'),
-    ):
-        result = train(
-            config,
-            output_flags.directory(where),
-            resume=where.resume,
-            overwrite=where.overwrite,
-            files={archive.FLAGS: output_flags.flags_text()},
-            notice=output_flags.how_to_watch(where),
-        )
-    train_command.print_result(result, _FORMAT.read().format)
+    """Checks the flags, trains, and prints the result; or only what the run would be."""
+    train_command.main('train_gan', _CONFIG, _DIRECTORY, _DRY_RUN, _FORMAT)
 
 
 if __name__ == '__main__':

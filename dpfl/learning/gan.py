@@ -282,6 +282,7 @@ def build_dp_fedavg_gan(
     noise_seed: int | None = None,
     train_metrics: bool = False,
     clip: clipping.Clip = aggregators.clip_flat,
+    supplied_noise: bool = False,
     canaries: audited_query.Canaries | None = None,
 ) -> tff.learning.templates.LearningProcess:
     """DP-FedAvg-GAN ([Augenstein20], algorithm 1) under any privacy plan.
@@ -303,7 +304,7 @@ def build_dp_fedavg_gan(
       generator_batch_size: generated images per step.
       gradient_penalty: coefficient of the penalty in the discriminator's loss.
       seed: of the generator's inputs, which need not be secret, an integer >= 0.
-      noise_seed, train_metrics, clip, canaries: as in `build_dp_fedavg`.
+      noise_seed, train_metrics, clip, supplied_noise, canaries: as in `build_dp_fedavg`.
 
     Returns:
       A process that takes shards of batches that match `model.input_spec`. The model in its state
@@ -339,6 +340,7 @@ def build_dp_fedavg_gan(
         noise_seed=noise_seed,
         train_metrics=train_metrics,
         clip=clip,
+        supplied_noise=supplied_noise,
         canaries=canaries,
     )
 

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpfl import _json, _setting_texts, accounting, mechanisms
+from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line, program
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import verified_run
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 from dpfl.planning import feasibility
+from dpfl.reporting import plain_text
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import TrainResult
+from dpfl.simulation.training import TrainResult, dry_run, train
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
@@ -29,6 +33,45 @@ _STATED = (
     'accountant',
     'adjacency',
 )
+
+
+def main(
+    name: str,
+    settings: SettingsFlags,
+    directory: SettingsFlags,
+    shown: SettingsFlags,
+    form: SettingsFlags,
+) -> None:
+    """Checks the flags of a command, trains, and prints the result; or only what the run would be.
+
+    Args:
+      name: of the command.
+      settings: flags of the configuration of the run.
+      directory, shown, form: flags of a `RunDirectoryConfig`, `DryRunConfig` and `FormatConfig`.
+    """
+    program.require('tensorflow_federated')
+    where = directory.read()
+    output_flags.take_recorded(where, settings.names)
+    config = settings.read()
+    if shown.read().dry_run:
+        output_flags.refuse_earlier_run(where)
+        with command_line.refusing_bad_values():
+            cost = dry_run(config).to_dict()
+        output_flags.show(form, cost, plain_text.table(cost))
+        return
+    with (
+        command_line.refusing_bad_values(directory='output_dir'),
+        output_flags.saying_what_is_saved(where, name),
+    ):
+        result = train(
+            config,
+            output_flags.directory(where),
+            resume=where.resume,
+            overwrite=where.overwrite,
+            files={archive.FLAGS: output_flags.flags_text()},
+            notice=output_flags.how_to_watch(where),
+        )
+    print_result(result, form.read().format)
 
 
 def print_result(result: TrainResult, form: str) -> None:

@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 from dpfl import _validate
 from dpfl._settings import Settings, setting
-from dpfl.errors import NOT_SHOWN, ArgumentError, one_of
+from dpfl.errors import ArgumentError, one_of
 from dpfl.runtime import ray_cluster
-from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.round_config import SamplingConfig, ServerConfig
 from dpfl.tasks.config import (
@@ -316,13 +315,11 @@ class TrainConfig(RunConfig):
 
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
-        sentences = [self.optimization.describe(rounds), *self.privacy.remarks()]
-        if self.privacy.mechanism == AUTO:
-            sentences.append(
-                'The mechanism was chosen for the least error of the prefix sums of the noised '
-                'means.'
-            )
-        return (*sentences, *self.task.selection.remarks())
+        return (
+            self.optimization.describe(rounds),
+            *self.privacy.remarks(),
+            *self.task.selection.remarks(),
+        )
 
     def of_own_task(self) -> 'TrainConfig':
         """The configuration of a run on a task of one's own.
@@ -450,21 +447,11 @@ class GanConfig(RunConfig):
     counts_warm_start: ClassVar[bool] = False
 
     def check(self) -> None:
-        """Checks that an audit is possible, and that no setting is given that a GAN has not."""
+        """Checks that an audit is possible, and that no test is wanted."""
         super().check()
         self.audit.check_run(self.privacy)
         if self.evaluation.test_clients:
             raise ArgumentError('test_clients', self.evaluation.test_clients, 'must be 0 for a GAN')
-        if self.privacy.noise != 'default':
-            raise ArgumentError('noise', self.privacy.noise, 'must be default for a GAN')
-        if self.privacy.mechanism == AUTO:
-            raise ArgumentError('mechanism', AUTO, 'cannot be used for a GAN')
-        if self.privacy.memory_limit != PrivacyConfig.memory_limit:
-            raise ArgumentError(
-                'memory_limit', self.privacy.memory_limit, 'cannot be used for a GAN'
-            )
-        if self.privacy.clip_schedule:
-            raise ArgumentError('clip_schedule', NOT_SHOWN, 'must be empty for a GAN')
 
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""

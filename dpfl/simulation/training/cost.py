@@ -7,7 +7,7 @@ from dpfl import accounting
 from dpfl.errors import ArgumentError
 from dpfl.planning import feasibility
 from dpfl.simulation.training import execution
-from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.tasks.config import PRIVATE_VOCABULARY
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -58,7 +58,7 @@ class Cost:
 
 
 def dry_run(
-    config: TrainConfig,
+    config: TrainConfig | GanConfig,
     *,
     task: FederatedTask | None = None,
     progress: bool = True,
@@ -84,7 +84,7 @@ def dry_run(
       >>> dry_run(config, progress=False).rounds
       2
     """
-    if config.task.text.vocabulary == PRIVATE_VOCABULARY:
+    if config.flat().get('vocabulary') == PRIVATE_VOCABULARY:
         raise ArgumentError(
             'vocabulary', PRIVATE_VOCABULARY, 'cannot be used in a dry run, which would release it'
         )

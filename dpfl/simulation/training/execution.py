@@ -284,7 +284,7 @@ class Run:
         )
 
     def noise_storage(self) -> mechanisms.NoiseStorage:
-        """Where the past noise of the run is kept, unless it trains a GAN."""
+        """Where the past noise of the run is kept."""
         plan, privacy = self.plan, self.config.privacy
         kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
         size = self.source.num_parameters()
@@ -303,7 +303,7 @@ class Run:
         from dpfl.auditing import canaries
         from dpfl.simulation.experiment import Experiment
 
-        config, plan, design = self.config, self.plan, None
+        config, plan, storage, design = self.config, self.plan, self.noise_storage(), None
 
         def sampler(seed: int) -> Any:
             return config.sampling.sampler(plan, population, seed)
@@ -312,11 +312,11 @@ class Run:
             size = self.source.num_parameters()
             design = canaries.design(plan, config.audit.canaries, config.seed, size, sampler)
         if isinstance(config, GanConfig):
-            assert self.directory is not None  # A GAN is not only shown.
-            trained = gan.trained(config, plan, task, self.directory, design)
+            path = None if self.directory is None else self.directory.path
+            trained = gan.trained(config, plan, task, storage, path, design)
         else:
             language = self.source.language_model()
-            trained = fedavg.trained(config, plan, task, language, self.noise_storage(), design)
+            trained = fedavg.trained(config, plan, task, language, storage, design)
         return Experiment(
             record=self.record(task),
             sampler=sampler(config.seed),
@@ -397,8 +397,7 @@ class Run:
             self.tell(f'model {about.model}'.rstrip() + f': {about.parameters:,} parameters')
             delta, accountant = experiment.delta, experiment.accountant
             self.tell(str(feasibility.estimate(plan, about.parameters, delta, accountant)))
-        if experiment.noise_storage is not None:
-            self.tell(str(experiment.noise_storage))
+        self.tell(str(experiment.noise_storage))
         if self.notice:
             self.tell(self.notice)
         return _result(directory, program.run_training(experiment, directory, data, saved))

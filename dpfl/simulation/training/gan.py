@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import accounting
+from dpfl import accounting, mechanisms
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.tasks.config import SYNTHETIC_TASKS
@@ -18,7 +18,6 @@ from dpfl.tasks.images import image_task
 
 if TYPE_CHECKING:
     from dpfl.auditing.canaries import CanaryDesign
-    from dpfl.simulation.run_directory import RunDirectory
 
 _SHEET_IMAGES = 72
 
@@ -94,7 +93,8 @@ def trained(
     config: GanConfig,
     plan: accounting.PrivacyPlan,
     task: FederatedTask,
-    directory: 'RunDirectory',
+    storage: mechanisms.NoiseStorage,
+    directory: pathlib.Path | None,
     design: 'CanaryDesign | None',
 ) -> dict[str, Any]:
     """The fields of the experiment that depend on the kind of model, such as `process`.
@@ -103,7 +103,9 @@ def trained(
       config: the configuration of the run.
       plan: its plan. Clients send updates of the discriminator.
       task: the task, with its initial model.
-      directory: of the run, for a sheet of generated images of each evaluation.
+      storage: where past noise is kept.
+      directory: of the run, for a sheet of generated images of each evaluation; None for a run that
+        is only shown.
       design: of the canaries of the audit; None without one.
     """
     import tensorflow_federated as tff
@@ -137,6 +139,7 @@ def trained(
         noise_seed=config.noise_seed,
         train_metrics=config.evaluation.release_train_metrics,
         clip=config.privacy.clip(),
+        supplied_noise=storage.is_supplied,
         canaries=None if design is None else design.added(),
     )
     heldout = task.heldout(config.evaluation.eval_clients, EVAL_BATCH_SIZE)
@@ -148,8 +151,9 @@ def trained(
     )
 
     def evaluate(weights: Any) -> Mapping[str, float]:
+        assert directory is not None  # As the run is trained.
         named = learning.gan_weights(weights)
-        path = directory.path / 'plots' / f'generated_{int(named.round):06d}.png'
+        path = directory / 'plots' / f'generated_{int(named.round):06d}.png'
         images = learning.sample(task.model, named.generator, _SHEET_IMAGES, config.seed)
         html_parts.write(path, images[..., 0])
         return measure(weights)
@@ -170,6 +174,7 @@ def trained(
         **drawn_images(config, task),
         evaluate=evaluate,
         reference_accuracies={'cannot_tell_apart': 0.5},
+        noise_storage=storage,
         audit=audit,
         finish=save_generator,
     )

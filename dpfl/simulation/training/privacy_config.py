@@ -9,7 +9,7 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting import gaussian
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
-from dpfl.simulation.training.mechanism import MechanismConfig
+from dpfl.simulation.training.mechanism import AUTO, MechanismConfig
 
 _MECHANISM = (
     'How the noise of the rounds is correlated. blt, scaled_blt, block_blt, banded, '
@@ -27,6 +27,7 @@ _BIASED_MEAN = (
     'every client had at least example_cap examples. cohort_weight takes the expected sum of the '
     'weights of a cohort.'
 )
+_CHOSEN = 'The mechanism was chosen for the least error of the prefix sums of the noised means.'
 # Of a sum for secure aggregation: the most that fit into 32-bit integers.
 _BITS = 31
 
@@ -301,6 +302,10 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
             raise ArgumentError(
                 given[1], getattr(self, given[1]), f'cannot be combined with {given[0]}'
             )
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the report says of the mean and of the choice of the mechanism, in sentences."""
+        return (*super().remarks(), *([_CHOSEN] if self.mechanism == AUTO else ()))
 
     def choose_mechanism(
         self, schema: Participation, dimension: int

@@ -28,9 +28,20 @@ def test_numbers_are_those_of_the_run(tmp_path, monkeypatch):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_the_binary_prints_and_writes_nothing(tmp_path):
-    flags = ('--dry_run', f'--output_dir={tmp_path}/run', *small_config.flags(_CONFIG))
-    values = forked_binaries.printed('train', *flags)
-    assert values['mechanism'] == 'blt' and values['parameters'] > 0
-    assert 'noise_gigabytes' in forked_binaries.run('train', *flags, check=True).stdout
+@pytest.mark.parametrize(
+    'name, flags, mechanism',
+    [
+        ('train', small_config.flags(_CONFIG), 'blt'),
+        (
+            'train_gan',
+            ('--rounds=4', '--population=20', '--clients_per_round=2', '--noise_multiplier=1'),
+            'gaussian',
+        ),
+    ],
+)
+def test_the_binary_prints_and_writes_nothing(name, flags, mechanism, tmp_path):
+    flags = ('--dry_run', f'--output_dir={tmp_path}/run', *flags)
+    values = forked_binaries.printed(name, *flags)
+    assert values['mechanism'] == mechanism and values['parameters'] > 0
+    assert 'noise_gigabytes' in forked_binaries.run(name, *flags, check=True).stdout
     assert not list(tmp_path.iterdir())

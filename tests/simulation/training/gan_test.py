@@ -17,6 +17,7 @@ from dpfl.simulation.training import (
     GanConfig,
     PrivacyConfig,
     SamplingConfig,
+    dry_run,
     gan,
     run_model,
     train,
@@ -180,11 +181,7 @@ _OWN_TEXT = dataclasses.replace(small_config.BLT, task=TaskConfig())
     [
         *(
             pytest.param(_CONFIG, changes, message, marks=pytest.mark.standard)
-            for changes, message in (
-                ({'noise': 'hardened'}, 'noise=hardened: must be default for a GAN'),
-                ({'clip_schedule': ((2, 0.2),)}, 'clip_schedule'),
-                ({'population': 3}, 'population|clients_per_round'),
-            )
+            for changes, message in (({'population': 3}, 'population|clients_per_round'),)
         ),
         # A task of one's own would ignore these.
         (_OWN_TEXT, {'select_examples': ('length<=5',)}, 'select_examples.*a task of your own'),
@@ -200,6 +197,29 @@ def test_settings_that_clients_of_ones_own_do_not_have_are_refused(
     with pytest.raises(errors.ArgumentError, match=message):
         train(config.with_values(changes), tmp_path / 'run', task=_clients())
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+@pytest.mark.parametrize(
+    'changes, mechanism, storage',
+    [
+        ({'noise': 'hardened', 'noise_multiplier': 2.0}, 'blt', 'memory'),
+        ({'memory_limit': 0.0, 'noise': 'hardened', 'noise_multiplier': 2.0}, 'blt', 'file'),
+        ({'mechanism': 'auto'}, 'banded', 'state'),
+    ],
+)
+def test_noise_is_made_as_for_any_other_model(changes, mechanism, storage, tmp_path, capfd):
+    config, path = _CONFIG.with_values(changes), tmp_path / 'run'
+    shown = dry_run(config, task=_clients(), progress=False)
+    assert not path.exists()
+    result = train(config, path, task=_clients())
+    said = capfd.readouterr().err
+    guarantee = result.report.guarantee
+    assert (shown.epsilon, shown.rho) == (guarantee.epsilons[0], guarantee.rho)
+    assert (shown.mechanism, shown.noise_place) == (mechanism, storage)
+    assert f'{shown.parameters:,} parameters' in said and 'noise of past rounds: ' in said
+    assert run_directory.verify(path).differences == ()
 
 
 @pytest.mark.exhaustive

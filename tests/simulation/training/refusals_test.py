@@ -29,7 +29,6 @@ _NO_WORDS = {'vocabulary_size': None, 'sentence_length': 20}
         (_BLT, {'timer_hours': 5.0}, 'timer_hours=5.0: needs sampling=timer'),
         (_BLT, {'secagg_bits': 16}, 'secagg_bits=16: needs secagg'),
         (_BLT, {'secagg_scale': 9.0}, 'secagg_scale=9.0: needs secagg'),
-        (GanConfig(), {'memory_limit': 0.5}, 'memory_limit=0.5: cannot be used for a GAN'),
         (_AUDITED, {'noise': 'hardened'}, 'audit=True: cannot be combined with noise=hardened'),
         (_AUDITED, {'clipping': 'per_layer'}, 'audit=True: .* with clipping=per_layer'),
         (_AUDITED, {'estimator': 'clipped'}, 'audit=True: .* with estimator=clipped'),
