@@ -22,6 +22,7 @@ import email.utils
 import importlib.util
 import itertools
 import mailbox
+import operator
 import os
 import pathlib
 import re
@@ -293,10 +294,12 @@ def make(
         raise errors.ArgumentError('output', output, 'Parquet needs the package pyarrow')
     source = KINDS[kind](paths, client_column, text_column)
     counts: collections.Counter[str] = collections.Counter()
-    texts = author_texts.by_author(source.read(counts), author_texts.load_key(), max_words, counts)
+    sentences = author_texts.by_author(
+        source.read(counts), author_texts.load_key(), max_words, counts
+    )
     _storage.write_atomically(
         pathlib.Path(output),
-        lambda file: _write(file, _rows(texts, source.names, counts)),
+        lambda file: _write(file, _rows(sentences, source.names, counts)),
         _storage.PRIVATE,
     )
     return {
@@ -311,16 +314,14 @@ def _names(files: Iterable[str]) -> list[str]:
 
 
 def _rows(
-    texts: Iterable[author_texts.AuthorText],
+    sentences: Iterable[tuple[str, int, str]],
     sources: list[str],
     counts: collections.Counter[str],
 ) -> Iterator[tuple[str, str, str, int]]:
-    for client, parts in itertools.groupby(texts, lambda text: text.client):
+    for _, own in itertools.groupby(sentences, operator.itemgetter(0)):
         counts['clients'] += 1
-        number = itertools.count()
-        for part in parts:
-            for sentence in part.sentences:
-                yield client, sources[part.source], sentence, next(number)
+        for number, (client, source, sentence) in enumerate(own):
+            yield client, sources[source], sentence, number
     if not counts['clients']:
         raise errors.ArgumentError('data_path', errors.NOT_SHOWN, 'has no sentence')
 

@@ -27,7 +27,6 @@ sorted by client. So memory holds some fifty bytes for each message, and the tex
 
 import collections
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -95,11 +94,9 @@ _LETTER = re.compile(r'[^\W\d_]')
 
 # Names of the counts of prose that is left out of the text of an author.
 _LEFT_OUT = ('repeated_sentences', 'sentences_over_cap', 'words_over_cap')
-_KEPT_COUNTS = ('sentences', 'words')
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A text that one author wrote at one time.
 
     Attributes:
@@ -295,24 +292,13 @@ def _without_parts(text: str, removed: collections.Counter[str]) -> str:
     return text if text == before else _EMPTY_BRACKETS.sub('', text)
 
 
-class AuthorText(NamedTuple):
-    """A part of the text of an author.
-
-    Attributes:
-      client: name of the client, from `client`.
-      source: number of the repository or file.
-      sentences: as they were written.
-    """
-
-    client: str
-    source: int
-    sentences: list[str]
-
-
 def by_author(
     messages: Iterable[Message], key: bytes, max_words: int, counts: collections.Counter[str]
-) -> Iterator[AuthorText]:
+) -> Iterator[tuple[str, int, str]]:
     """The sentences of all messages, those of one author together, in the order of the messages.
+
+    Yields the name of the client, the number of the repository or file, and the sentence as it was
+    written.
 
     A sentence whose words an author has used before, in upper or lower case, is left out, and so is
     one with which the author would have more than `max_words` words. Both depend on the text of one
@@ -339,7 +325,6 @@ def by_author(
     for number in _progress.bar(clients, 'authors', unit='author', delay=2, leave=False):
         known, total = set(), 0
         for client, source, sentences in map(json.loads, texts.of_client(number)):
-            kept = []
             for sentence in sentences:
                 words = tokenization.words(sentence)
                 if (joined := ' '.join(words)) in known:
@@ -351,10 +336,8 @@ def by_author(
                     counts['words_over_cap'] += len(words)
                     continue
                 total += len(words)
-                kept.append(sentence)
-            if kept:
-                counts['sentences'] += len(kept)
-                yield AuthorText(client, source, kept)
+                counts['sentences'] += 1
+                yield client, source, sentence
         counts['words'] += total
 
 
@@ -368,6 +351,6 @@ def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, 
     groups = {
         'history': [*of_source, 'authors'],
         'removed': [*REMOVED, *_LEFT_OUT],
-        'kept': _KEPT_COUNTS,
+        'kept': ['sentences', 'words'],
     }
     return {group: {name: counts.get(name, 0) for name in names} for group, names in groups.items()}

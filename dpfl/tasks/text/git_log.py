@@ -9,7 +9,9 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
+import operator
 import os
 import pathlib
 import shutil
@@ -297,17 +299,15 @@ def open_clients(
     return training, heldout, description, total.hexdigest()
 
 
-def _texts(parts: Iterable[author_texts.AuthorText]) -> Iterator[tuple[str, str]]:
+def _texts(sentences: Iterable[tuple[str, int, str]]) -> Iterator[tuple[str, str]]:
     """Clients and texts: many sentences of one client in each, separated by line breaks."""
-    client, size = '', 0
-    sentences: list[str] = []
-    for part in parts:
-        for sentence in part.sentences:
-            if sentences and (part.client != client or size + len(sentence) > _RECORD):
-                yield client, '\n'.join(sentences)
-                sentences, size = [], 0
-            client = part.client
-            sentences.append(sentence)
+    for client, own in itertools.groupby(sentences, operator.itemgetter(0)):
+        lines: list[str] = []
+        size = 0
+        for _, _, sentence in own:
+            if lines and size + len(sentence) > _RECORD:
+                yield client, '\n'.join(lines)
+                lines, size = [], 0
+            lines.append(sentence)
             size += len(sentence)
-    if sentences:
-        yield client, '\n'.join(sentences)
+        yield client, '\n'.join(lines)

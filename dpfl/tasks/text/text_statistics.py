@@ -22,10 +22,7 @@ import numpy as np
 from dpfl import errors
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 from dpfl.tasks.text.vocabulary import Vocabulary
-from dpfl.tasks.text.word_clients import WordTask
 
-# Held-out clients that are read at the start of a run.
-_CLIENTS = 50
 # Clients that use an unknown word at least, for it to be shown: others may identify a client.
 LEAST_CLIENTS = 5
 # How many unknown words are shown.
@@ -45,65 +42,40 @@ _MASK = (1 << _BITS) - 1
 MOST_WORDS = 300_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Coverage:
-    """The share of the tokens of some clients that a vocabulary has.
+def coverage(clients: Iterable[Iterable[Sequence[str]]], vocabulary: Vocabulary) -> list[str]:
+    """The lines on the share of the tokens that a vocabulary has; a run shows them at its start.
 
-    Attributes:
-      clients: number of clients that were read.
-      tokens: their tokens.
-      known: those that are in the vocabulary.
-      frequent: the most frequent of the others, each used by at least `LEAST_CLIENTS` clients.
+    They name the most frequent unknown words that at least `LEAST_CLIENTS` clients use. If more
+    than a tenth of the tokens is unknown, the last line is a warning.
+
+    Args:
+      clients: the sentences of each held-out client, lists of tokens.
+      vocabulary: the words that are known.
     """
-
-    clients: int
-    tokens: int
-    known: int
-    frequent: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, clients: Iterable[Iterable[Sequence[str]]], vocabulary: Vocabulary) -> 'Coverage':
-        """Counts the sentences of clients, lists of tokens."""
-        tokens, num_clients = 0, 0
-        unknown: collections.Counter[str] = collections.Counter()
-        users: collections.Counter[str] = collections.Counter()
-        for sentences in clients:
-            num_clients += 1
-            own: collections.Counter[str] = collections.Counter()
-            for sentence in sentences:
-                tokens += len(sentence)
-                own.update(token for token in sentence if token not in vocabulary.ids)
-            unknown.update(own)
-            users.update(own.keys())
-        ranked = sorted(unknown, key=lambda token: (-unknown[token], token))
-        shown = [token for token in ranked if users[token] >= LEAST_CLIENTS]
-        return cls(num_clients, tokens, tokens - unknown.total(), tuple(shown[:_SHOWN]))
-
-    @property
-    def unknown_share(self) -> float:
-        """Share of the tokens that the vocabulary lacks; 0 if there are no tokens."""
-        return 1 - self.known / self.tokens if self.tokens else 0.0
-
-    def sentences(self) -> list[str]:
-        """The lines that a run shows at its start; a warning if too many tokens are unknown."""
-        text = (
-            f'vocabulary: has {1 - self.unknown_share:.1%} of the tokens of {self.clients} '
-            'held-out clients (exact; for the one who trains)'
+    tokens, num_clients = 0, 0
+    unknown: collections.Counter[str] = collections.Counter()
+    users: collections.Counter[str] = collections.Counter()
+    for sentences in clients:
+        num_clients += 1
+        own: collections.Counter[str] = collections.Counter()
+        for sentence in sentences:
+            tokens += len(sentence)
+            own.update(token for token in sentence if token not in vocabulary.ids)
+        unknown.update(own)
+        users.update(own.keys())
+    ranked = sorted(unknown, key=lambda token: (-unknown[token], token))
+    frequent = [token for token in ranked if users[token] >= LEAST_CLIENTS][:_SHOWN]
+    share = unknown.total() / tokens if tokens else 0.0
+    text = (
+        f'vocabulary: has {1 - share:.1%} of the tokens of {num_clients} '
+        'held-out clients (exact; for the one who trains)'
+    )
+    if frequent:
+        text += (
+            f'; the most frequent others, each used by {LEAST_CLIENTS} clients or more: '
+            + ' '.join(frequent)
         )
-        if self.frequent:
-            text += (
-                f'; the most frequent others, each used by {LEAST_CLIENTS} clients or more: '
-                + ' '.join(self.frequent)
-            )
-        if self.unknown_share <= _MOST_UNKNOWN:
-            return [text]
-        return [text, _WARNING.format(unknown=self.unknown_share)]
-
-
-def of_heldout(task: WordTask) -> Coverage:
-    """The coverage of the first held-out clients of a task."""
-    clients = range(min(_CLIENTS, task.heldout.count))
-    return Coverage.of(map(task.heldout.sentences, clients), task.vocabulary)
+    return [text] if share <= _MOST_UNKNOWN else [text, _WARNING.format(unknown=share)]
 
 
 @dataclasses.dataclass(frozen=True)

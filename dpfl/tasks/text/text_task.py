@@ -49,6 +49,8 @@ from dpfl.tasks.text.word_clients import ENDLESS, Packing, WordClients, WordTask
 _DEFAULT_VOCABULARY_SIZE = 9_996
 # Of the random order in which clients prefer words that they use equally often.
 _CHOICE_SEED = 0
+# Held-out clients whose words are counted at the start of a run.
+_COVERAGE_CLIENTS = 50
 # Sentences of public text that are encoded at a time.
 _SENTENCES = 1_000
 
@@ -496,6 +498,8 @@ class RealTextTask(_TextTask):
     def load(self) -> FederatedTask:
         """The task."""
         model = self._built(self.data.vocabulary)
-        for sentence in text_statistics.of_heldout(self.data).sentences():
-            self._tell(sentence)
+        heldout = self.data.heldout
+        clients = range(min(_COVERAGE_CLIENTS, heldout.count))
+        for line in text_statistics.coverage(map(heldout.sentences, clients), self.data.vocabulary):
+            self._tell(line)
         return self.data.with_model(model)

@@ -27,7 +27,7 @@ from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
 # Tokens of ordinary text that a list of plain words lacks.
 MARKS = tuple(string.punctuation)
-# Most distinct words that a `_Counter` holds.
+# Most distinct words that are counted at a time.
 _MOST_COUNTED = 4_000_000
 # Longest part of a line of plain text that is read at a time, in characters.
 _LINE = 1 << 20
@@ -111,13 +111,9 @@ def count_public_text(path: str | os.PathLike[str], size: int) -> Vocabulary:
     Raises:
       ValueError: if the file cannot be read or has no word.
     """
-    _validate.integer('vocabulary_size', size, minimum=1)
-    counter = _Counter()
-    for text in public_texts('vocabulary_text', path):
-        counter.add(tokenization.words(text))
-    if not counter.counts:
-        raise errors.ArgumentError('vocabulary_text', path, 'must have words')
-    return _most_frequent(counter.counts, size)
+    texts = map(tokenization.words, public_texts('vocabulary_text', path))
+    none = errors.ArgumentError('vocabulary_text', path, 'must have words')
+    return _most_frequent(texts, size, none)
 
 
 def count_clients(texts: Iterable[Iterable[list[str]]], size: int) -> Vocabulary:
@@ -130,36 +126,35 @@ def count_clients(texts: Iterable[Iterable[list[str]]], size: int) -> Vocabulary
     Raises:
       ValueError: if there is no word.
     """
-    _validate.integer('vocabulary_size', size, minimum=1)
-    counter = _Counter()
-    for sentences in texts:
-        counter.add({word for sentence in sentences for word in sentence})
-    if not counter.counts:
-        raise errors.ArgumentError('vocabulary_size', errors.NOT_SHOWN, 'the data have no words')
-    return _most_frequent(counter.counts, size)
+    words = ({word for sentence in sentences for word in sentence} for sentences in texts)
+    none = errors.ArgumentError('vocabulary_size', errors.NOT_SHOWN, 'the data have no words')
+    return _most_frequent(words, size, none)
 
 
-class _Counter:
-    """Counts words in bounded memory.
+def _most_frequent(
+    texts: Iterable[Iterable[str]], size: int, none: errors.ArgumentError
+) -> Vocabulary:
+    """The `size` words that occur most often; words that are as frequent in alphabetical order.
 
-    When there are too many distinct words, the rarest are dropped, and counted from zero if they
-    occur again. Words that belong in a vocabulary occur far more often.
+    Memory is bounded. When there are too many distinct words, the rarest are dropped, and counted
+    from zero if they occur again. Words that belong in a vocabulary occur far more often.
+
+    Args:
+      texts: lists of words.
+      size: number of words, or fewer if the texts have fewer.
+      none: raised if there is no word.
     """
-
-    def __init__(self) -> None:
-        self.counts: collections.Counter[str] = collections.Counter()
-
-    def add(self, words: Iterable[str]) -> None:
-        self.counts.update(words)
+    _validate.integer('vocabulary_size', size, minimum=1)
+    counts: collections.Counter[str] = collections.Counter()
+    for words in texts:
+        counts.update(words)
         least = 1
-        while len(self.counts) > _MOST_COUNTED:
-            kept = {word: count for word, count in self.counts.items() if count > least}
-            self.counts = collections.Counter(kept)
+        while len(counts) > _MOST_COUNTED:
+            kept = {word: count for word, count in counts.items() if count > least}
+            counts = collections.Counter(kept)
             least += 1
-
-
-def _most_frequent(counts: Mapping[str, int], size: int) -> Vocabulary:
-    """The `size` most frequent words; ties are in alphabetical order."""
+    if not counts:
+        raise none
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return Vocabulary(tuple(word for word, _ in ranked[:size]))
 

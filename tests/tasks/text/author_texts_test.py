@@ -29,7 +29,7 @@ _AUTHORS = {
     'joined over all sources, in order': (
         [Message('a@x', 0, 'One. Two'), Message('b@x', 0, 'Three'), Message('a@x', 1, 'Four')],
         0,
-        {'a@x': [(0, ['One.', 'Two']), (1, ['Four'])], 'b@x': [(0, ['Three'])]},
+        {'a@x': [(0, 'One.'), (0, 'Two'), (1, 'Four')], 'b@x': [(0, 'Three')]},
         {'authors': 2, 'sentences': 4, 'words': 5},
     ),
     'identical sentences of one author are there once': (
@@ -39,7 +39,7 @@ _AUTHORS = {
             Message('a@x', 1, 'Fix it.\n\nFix it now.'),
         ],
         0,
-        {'a@x': [(0, ['Fix it.']), (1, ['Fix it now.'])], 'b@x': [(0, ['Fix it.'])]},
+        {'a@x': [(0, 'Fix it.'), (1, 'Fix it now.')], 'b@x': [(0, 'Fix it.')]},
         {'authors': 2, 'sentences': 3, 'words': 10, 'repeated_sentences': 2},
     ),
     # All are counted, and another author has words of its own.
@@ -47,8 +47,8 @@ _AUTHORS = {
         [_FIRST, _TWO, _FIRST, _TWO, Message('b@x', 0, 'one two three four five')],
         5,
         {
-            'a@x': [(0, ['one two three']), (0, ['six'])],
-            'b@x': [(0, ['one two three four five'])],
+            'a@x': [(0, 'one two three'), (0, 'six')],
+            'b@x': [(0, 'one two three four five')],
         },
         {
             'authors': 2,
@@ -66,9 +66,10 @@ _AUTHORS = {
 def test_the_sentences_of_authors(case):
     messages, max_words, expected, counted = _AUTHORS[case]
     counts, found = collections.Counter(), {}
-    for part in author_texts.by_author(iter(messages), _KEY, max_words, counts):
-        assert part.client not in list(found)[:-1], 'the parts of a client are together'
-        found.setdefault(part.client, []).append((part.source, part.sentences))
+    sentences = author_texts.by_author(iter(messages), _KEY, max_words, counts)
+    for client, source, sentence in sentences:
+        assert client not in list(found)[:-1], 'the sentences of a client are together'
+        found.setdefault(client, []).append((source, sentence))
     assert found == {author_texts.client_of(_KEY, a): texts for a, texts in expected.items()}
     assert +counts == counted
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl.tasks.text import text_statistics
-from dpfl.tasks.text.text_statistics import Coverage, Predictors, pairs
+from dpfl.tasks.text.text_statistics import Predictors, coverage, pairs
 from dpfl.tasks.text.vocabulary import Vocabulary
 
 _PAD, _BOS, _EOS, _OOV = range(4)
@@ -68,11 +68,13 @@ _KNOWN = Vocabulary(('the', 'cat'))
 
 def test_tokens_are_counted_by_hand():
     clients = [[['the', 'cat', ','], ['the', 'dog']], [[','], []]]
-    found = Coverage.of(clients, _KNOWN)
-    assert (found.clients, found.tokens, found.known) == (2, 6, 3)
-    assert found.unknown_share == 0.5
-    assert found.frequent == ()  # No word of fewer than five clients is shown.
-    assert Coverage.of([], _KNOWN).unknown_share == 0
+    text, warning = coverage(clients, _KNOWN)
+    # No word of fewer than five clients is shown.
+    assert text == (
+        'vocabulary: has 50.0% of the tokens of 2 held-out clients (exact; for the one who trains)'
+    )
+    assert warning.startswith('warning: 50% of the tokens are unknown')
+    assert coverage([], _KNOWN)[0].startswith('vocabulary: has 100.0% of the tokens of 0 held-out')
 
 
 def test_words_of_few_clients_are_not_shown_however_frequent():
@@ -80,14 +82,14 @@ def test_words_of_few_clients_are_not_shown_however_frequent():
     clients = [[[',', '!']]] * text_statistics.LEAST_CLIENTS + [[[','], secret]] * (
         text_statistics.LEAST_CLIENTS - 1
     )
-    found = Coverage.of(clients, _KNOWN)
-    assert found.frequent == (',', '!')
-    assert 'hunter2' not in ' '.join(found.sentences())
+    text, _ = coverage(clients, _KNOWN)
+    assert text.endswith('used by 5 clients or more: , !') and 'hunter2' not in text
 
 
 @pytest.mark.parametrize('unknown, lines', [(0, 1), (10, 1), (11, 2)])
 def test_more_than_a_tenth_is_a_warning(unknown, lines):
-    found = Coverage(7, 100, 100 - unknown).sentences()
+    clients = [[['the'] * (100 - unknown), ['dog'] * unknown], *[[]] * 6]
+    found = coverage(clients, _KNOWN)
     assert len(found) == lines
     assert found[0].startswith(f'vocabulary: has {100 - unknown}.0% of the tokens of 7 held-out')
     assert lines == 1 or found[1].startswith('warning: 11% of the tokens are unknown')
