@@ -82,8 +82,8 @@ def estimate(
         )
         return Feasibility('doubtful', None, (sentence,))
     noise = of_model * math.sqrt(dimension)
-    of_round = plan.update_noise_multiplier / plan.denominator * _round_error(plan.mechanism)
-    ratio = of_round * math.sqrt(dimension)
+    of_sum = plan.update_noise_multiplier * _round_error(plan.mechanism, plan.participation.rounds)
+    ratio = of_sum / plan.denominator * math.sqrt(dimension)
     if noise <= LEARNS:
         shown = (
             f'The noise of a round is {ratio:.2g} times the clip norm, and after all rounds '
@@ -110,17 +110,17 @@ def noise_in_model(plan: accounting.PrivacyPlan, dimension: int) -> float:
     return of_mean * math.sqrt(dimension) / rounds
 
 
-def _round_error(mechanism: mechanisms.Mechanism) -> float:
-    """Root mean square over rounds of the noise of one round, `C^-1 z`, for unit noise.
+def _round_error(mechanism: mechanisms.Mechanism, rounds: int) -> float:
+    """Root mean square over the first rounds of the noise of one, `C^-1 z`, for unit noise.
 
     Without a Toeplitz matrix and beyond a few thousand rounds, it is measured on drawn noise: the
     inverse would take gigabytes. Then it is within about one per cent.
     """
-    rounds = mechanism.rounds
-    if mechanism.toeplitz_column(rounds) is not None or rounds <= _MOST_DENSE_ROUNDS:
-        return mechanism.rms_error(np.eye(1, rounds)[0])
-    noise = np.random.default_rng(0).standard_normal([rounds, _DRAWS])
-    return math.sqrt((mechanisms.stream(mechanism.kernel(), noise) ** 2).mean())
+    longest = mechanism.rounds
+    if mechanism.toeplitz_column(longest) is not None or longest <= _MOST_DENSE_ROUNDS:
+        return math.sqrt(mechanism.squared_error(np.eye(1, longest)[0])[:rounds].mean())
+    noise = np.random.default_rng(0).standard_normal([longest, _DRAWS])
+    return math.sqrt((mechanisms.stream(mechanism.kernel(), noise)[:rounds] ** 2).mean())
 
 
 def _remedies(

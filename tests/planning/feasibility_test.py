@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
@@ -38,16 +39,21 @@ def test_with_adaptive_clipping_it_is_the_noise_of_the_updates():
 
 
 def test_rounds_of_the_mechanism_that_the_run_has_not_do_not_count():
-    longer = dataclasses.replace(_PLAN, mechanism=mechanisms.Identity(400))
-    assert feasibility.noise_in_model(longer, 9) == feasibility.noise_in_model(_PLAN, 9)
+    coefficients = 0.9 ** np.arange(50)
+    whole, longer = (
+        dataclasses.replace(_PLAN, mechanism=mechanisms.BandedToeplitz(rounds, coefficients))
+        for rounds in (100, 400)
+    )
+    assert feasibility.noise_in_model(longer, 9) == feasibility.noise_in_model(whole, 9)
+    assert feasibility.estimate(longer, 9) == feasibility.estimate(whole, 9)
 
 
 @pytest.mark.parametrize('make', [mechanisms.BinaryTree, mechanisms.HonakerTree])
 def test_noise_of_many_rounds_is_measured(make, monkeypatch):
     tree = make(500)
-    computed = feasibility._round_error(tree)
+    computed = feasibility._round_error(tree, 400)
     monkeypatch.setattr(feasibility, '_MOST_DENSE_ROUNDS', 499)
-    measured = feasibility._round_error(tree)
+    measured = feasibility._round_error(tree, 400)
     assert measured != computed and measured == pytest.approx(computed, rel=0.02)
 
 
