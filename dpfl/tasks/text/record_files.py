@@ -72,17 +72,19 @@ def json_lines(
       text_column: key of the text.
 
     Raises:
-      ArgumentError: at the end, if there is no record because the first one lacks a column; it
-        names the column's argument, and shows the keys of the record.
+      ArgumentError: at the end, if there is no record because a column is missing; it names the
+        column's argument, and shows the keys that all of several objects have. Those of one object
+        may be ids of clients.
     """
-    keys: list[str] = []
-    has_records = False
+    keys: list[str] | None = None
+    objects, has_records = 0, False
     for number, line in enumerate(_lines(file), 1):
         if line.isspace():
             continue
         try:
             value = _object(line)
-            keys = keys or list(value)
+            keys = [key for key in (value if keys is None else keys) if key in value]
+            objects += 1
             text = value.get(text_column)
             if not isinstance(text, str):
                 raise MalformedError('no text' if text is None else 'text is not a string')
@@ -92,8 +94,9 @@ def json_lines(
         else:
             has_records = True
             yield record
-    if keys and not has_records:
-        _check_columns(keys, client_column, text_column)
+    if objects and not has_records:
+        hidden = '' if objects > 1 else 'of the only object (not shown: they may be ids)'
+        _check_columns(keys or [], client_column, text_column, hidden)
 
 
 def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[Record | BadRecord]:
@@ -125,7 +128,8 @@ def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[
         header = next(reader, [])
     except (csv.Error, MalformedError):
         raise ValueError('must begin with a header of column names') from None
-    _check_columns(header, client_column, text_column, are_shown=False)
+    hidden = 'that the first row names (not shown: it may be a row of a client)'
+    _check_columns(header, client_column, text_column, hidden)
     client, text = header.index(client_column), header.index(text_column)
     while True:
         first, size = number + 1, 0
@@ -176,21 +180,26 @@ FORMATS: dict[str, tuple[str, Callable[..., Iterator[Record | BadRecord]]]] = {
 
 
 def _check_columns(
-    names: Sequence[str], client_column: str, text_column: str, *, are_shown: bool = True
+    names: Sequence[str], client_column: str, text_column: str, hidden: str = ''
 ) -> None:
-    """Checks that there is one column of each name, and shows the names unless told otherwise.
+    """Checks that there is one column of each name, and shows the names unless they are hidden.
 
     Without a header, the first row of CSV has the id and the text of a client.
+
+    Args:
+      names: of the columns.
+      client_column, text_column: names that there must be.
+      hidden: what to say of the names instead of them.
     """
     for flag, name in (('client_column', client_column), ('text_column', text_column)):
         if names.count(name) != 1:
             allowed = f'must be one of the {len(names)} columns'
-            if names and are_shown:
+            if names and not hidden:
                 some = [errors.shown(column, _MOST_LETTERS) for column in names[:_MOST_NAMES]]
                 more = ['...'] if len(names) > _MOST_NAMES else []
                 allowed += f': {", ".join([*some, *more])}'
             elif names:
-                allowed += ' that the first row names (not shown: it may be a row of a client)'
+                allowed += f' {hidden}'
             raise errors.ArgumentError(flag, name, allowed)
 
 

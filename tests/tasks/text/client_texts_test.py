@@ -189,14 +189,25 @@ def test_a_parquet_file_that_is_cut_or_damaged_is_refused(tmp_path):
             _open(path)
 
 
-def test_json_lines_without_a_column_say_which_there_are(tmp_path):
+_MANY = {'who': 'secret', **{f'column {i}\n': 'secret' for i in range(19)}}
+
+
+@pytest.mark.parametrize(
+    'records, message',
+    [
+        (
+            [_MANY, {**_MANY, 'other': 1}],
+            r'text_column=said: .* one of the 20 columns: who, column 0, .*column 10, \.\.\.$',
+        ),
+        # Keys may be ids of clients.
+        ([{'secret': 'x'}], r'client_column=who: .* the 1 columns of the only object \(not shown'),
+        ([{'secret': 'x'}, {'Bob': 'y'}], 'client_column=who: must be one of the 0 columns$'),
+    ],
+)
+def test_json_lines_without_a_column_say_which_there_are(records, message, tmp_path):
     path = tmp_path / 'a.jsonl'
-    many = {'who': 'secret', **{f'column {i}\n': 'secret' for i in range(19)}}
-    path.write_text(json.dumps(many))
-    message = (
-        r'^text_column=said: must be one of the 20 columns: who, column 0, .*column 10, \.\.\.$'
-    )
-    with pytest.raises(ValueError, match=message) as error:
+    path.write_text('\n'.join(map(json.dumps, records)))
+    with pytest.raises(ValueError, match=f'^{message}') as error:
         _open(path)
     assert 'secret' not in str(error.value) and '\n' not in str(error.value)
 
