@@ -344,7 +344,7 @@ _SAMPLING = (
     ),
     Fault(
         'cohorts of a run before the earlier one drawn again',
-        'dpfl/simulation/training/fork.py',
+        'dpfl/simulation/training/warm_start.py',
         '(*_earlier_seeds(state), *([] if seed is None else [seed])),',
         '() if seed is None else (seed,),',
         ('tests/simulation/training/course_test.py',),

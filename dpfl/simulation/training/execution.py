@@ -19,7 +19,14 @@ from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError, RunError, StorageError
 from dpfl.planning import feasibility
 from dpfl.simulation import extension
-from dpfl.simulation.training import fedavg, fork, gan, prepared_task, run_data, run_model
+from dpfl.simulation.training import (
+    fedavg,
+    gan,
+    prepared_task,
+    run_data,
+    run_model,
+    warm_start,
+)
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.plan import build_plan, check_schedule
@@ -178,8 +185,8 @@ class Run:
         return self.source.population(self.config.sampling.population)
 
     @functools.cached_property
-    def _origin(self) -> fork.Origin:
-        return fork.taken_over(self.config, self.directory)
+    def _origin(self) -> warm_start.Origin:
+        return warm_start.taken_over(self.config, self.directory)
 
     @functools.cached_property
     def _candidates(self) -> list[mechanisms.Candidate]:
@@ -252,7 +259,7 @@ class Run:
         language = self.source.language_model()
         task = prepared_task.prepared(self.config.task, self.source.load(), language)
         origin = self._origin
-        seeds = {fork.EARLIER_SEEDS: list(origin.seeds)} if origin.seeds else {}
+        seeds = {warm_start.EARLIER_SEEDS: list(origin.seeds)} if origin.seeds else {}
         return dataclasses.replace(
             task,
             not_covered=(*task.not_covered, *origin.not_covered),

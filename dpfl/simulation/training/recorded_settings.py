@@ -245,17 +245,17 @@ def _of_report(
     state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
     """How the statements of the report, except the plan, differ from the settings."""
-    plan, forked = record.plan, bool(record.plan.earlier)
+    plan, continues = record.plan, bool(record.plan.earlier)
     expected: dict[str, Any] = {
         'deltas': (config.privacy.delta,),
         'accountant': config.privacy.accountant_of(plan),
         # The noise of an earlier run may have had a seed, and its model may have been public.
-        'noise_is_seeded': config.noise_seed is not None or (forked and record.noise_is_seeded),
+        'noise_is_seeded': config.noise_seed is not None or (continues and record.noise_is_seeded),
         'sampling_is_seeded': plan.sampling is not None,
         'train_metrics_released': config.evaluation.release_train_metrics,
         'stop_at_accuracy': config.course.stop_at_accuracy,
         'warm_start_is_public': (
-            config.course.warm_start_is_public or (forked and record.warm_start_is_public)
+            config.course.warm_start_is_public or (continues and record.warm_start_is_public)
         ),
         'remarks': config.remarks(plan.participation.rounds),
     }
@@ -264,8 +264,8 @@ def _of_report(
         if stated != value:
             was, now = comparison.short(stated), comparison.short(value)
             yield f'{name} is {was}, by {archive.CONFIG} {now}'
-    if config.counts_warm_start != forked:
-        yield f'has {"" if forked else "no "}earlier plans, {archive.CONFIG} says otherwise'
+    if config.counts_warm_start != continues:
+        yield f'has {"" if continues else "no "}earlier plans, {archive.CONFIG} says otherwise'
     if record.about is not None:
         for name, value in (('task', config.task.task), ('model', config.model_name)):
             if getattr(record.about, name) != value:

@@ -10,14 +10,14 @@ from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import fork, train
+from dpfl.simulation.training import train, warm_start
 from tests import text_files
 from tests.accounting import archives
 from tests.simulation.training import small_config
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
-_FORK = {'noise_multiplier': 4.0, 'clip_norm': 0.1, 'noise_seed': 6, 'rounds': 4}
+_WARM = {'noise_multiplier': 4.0, 'clip_norm': 0.1, 'noise_seed': 6, 'rounds': 4}
 
 
 @pytest.fixture(scope='module', name='earlier')
@@ -50,7 +50,7 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
 @pytest.mark.tff
 def test_a_run_that_begins_with_the_model_of_another_counts_it(earlier, tmp_path):
     path, origin = earlier
-    config = small_config.BLT.with_values({**_FORK, 'warm_start': str(path / 'saved_model')})
+    config = small_config.BLT.with_values({**_WARM, 'warm_start': str(path / 'saved_model')})
     result = train(config, tmp_path / 'run', progress=False)
     began = archive.read_journal(tmp_path / 'run').of_kind(journal.Began)[0]
     assert began.model == journal.digest(origin.weights)
@@ -77,7 +77,7 @@ def test_a_fork_of_a_sampled_run_needs_another_seed_of_cohorts(sampling):
     def require(seed, **data):
         built = journal.Built(record={}, configuration={'seed': seed}, data=data)
         state = journal.State(built=built)
-        fork._require_other_seeds(config, state, fork._of_record(record, state, None))
+        warm_start._require_other_seeds(config, state, warm_start._of_record(record, state, None))
 
     require(4)
     if sampling == 'none':
@@ -101,9 +101,9 @@ def test_the_run_of_a_model_is_the_folder_itself_or_that_of_its_saved_model(
     link.symlink_to(folder)
     (tmp_path / record).touch()
     source = None if run is None else (tmp_path / run).resolve()
-    assert fork._run_of_model(str(link)) == source
+    assert warm_start._run_of_model(str(link)) == source
     (folder / record).touch()
-    assert fork._run_of_model(str(link)) == folder.resolve()
+    assert warm_start._run_of_model(str(link)) == folder.resolve()
 
 
 @pytest.mark.standard
@@ -146,14 +146,14 @@ def test_a_seed_does_not_come_back_after_several_runs(tmp_path):
 def test_another_warm_start_must_be_declared_public(earlier, tmp_path):
     run = earlier[0]
     model = shutil.copytree(run / 'saved_model', tmp_path / 'model')
-    values = {**_FORK, 'rounds': 1, 'min_separation': 1, 'warm_start': str(model)}
+    values = {**_WARM, 'rounds': 1, 'min_separation': 1, 'warm_start': str(model)}
     config = small_config.BLT.with_values(values)
     with pytest.raises(ArgumentError, match='warm_start=.*: is not the model of a run.*is_public'):
         train(config, tmp_path / 'run', progress=False)
     public = config.with_values({'warm_start_is_public': True})
     of_run = {'warm_start': str(run)}
-    assert fork.taken_over(config.with_values(of_run), None).plans
-    assert fork.taken_over(public.with_values(of_run), None) == fork.Origin()
+    assert warm_start.taken_over(config.with_values(of_run), None).plans
+    assert warm_start.taken_over(public.with_values(of_run), None) == warm_start.Origin()
     report = train(public, tmp_path / 'run', progress=False).report
     values = report.to_dict()
     assert 'provided that the model that training began with is public' in values['statement']
@@ -175,6 +175,6 @@ def test_beginnings_that_are_refused(earlier, tmp_path):
         ({'model': 'tiny'}, 'warm_start'),
         ({'warm_start': 'absent'}, 'warm_start=absent: is not the model'),
     ):
-        values = {**_FORK, 'warm_start': str(earlier[0]), **changes}
+        values = {**_WARM, 'warm_start': str(earlier[0]), **changes}
         with pytest.raises(ArgumentError, match=message):
             train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)
