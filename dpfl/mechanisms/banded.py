@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import functools
 import hashlib
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 import scipy
@@ -59,7 +59,39 @@ class Banded(base.Mechanism):
     diagonals: np.ndarray
 
     def __post_init__(self):
-        object.__setattr__(self, 'diagonals', _table(self.diagonals))
+        try:
+            table = _validate.floats(self.diagonals)
+        except ValueError:
+            _refuse('must be a table of numbers, [rounds, bands]')
+        if table.ndim != 2 or not 1 <= table.shape[1] <= table.shape[0]:
+            _refuse(f'has shape {table.shape}, must have [rounds, bands] with 1 <= bands <= rounds')
+        if not (np.abs(table) <= _validate.MOST_ENTRY).all():
+            _refuse(
+                'has an entry that is not finite, or too large: each must be a finite number of at '
+                f'most {_validate.MOST_ENTRY:g}'
+            )
+        corner = np.triu(table[: table.shape[1]], 1)
+        if corner.any():
+            t, j = np.argwhere(corner)[0]
+            _refuse(f'has the entry {table[t, j]} at [{t}, {j}], must have 0 left of the matrix')
+        if not table[:, 0].all():
+            t = int(np.flatnonzero(table[:, 0] == 0)[0])
+            _refuse(f'has 0 at [{t}, 0], each entry of [:, 0] must be other than 0')
+        # Independent normal noise has no sign, so a row of C and its negative are the same.
+        turned = table[:, 0] < 0
+        table[turned] = 0.0 - table[turned]
+        # Within these limits squares of entries neither overflow nor lose digits.
+        if table[:, 0].min() < rounding.SMALLEST:
+            _refuse(
+                f'has the entry {table[:, 0].min()} in [:, 0], where each must be >= '
+                f'{rounding.SMALLEST:g}'
+            )
+        if np.abs(table).max() > rounding.LARGEST:
+            _refuse(
+                f'has an entry of size {np.abs(table).max()}, each must be <= {rounding.LARGEST:g}'
+            )
+        table.setflags(write=False)
+        object.__setattr__(self, 'diagonals', table)
 
     @classmethod
     def from_matrix(cls, matrix: np.ndarray, bands: int) -> 'Banded':
@@ -180,41 +212,6 @@ class Banded(base.Mechanism):
             prefix = sums[-1]
             inverse = np.concatenate([inverse, rows])[-reach:] if reach else inverse
         return squared
-
-
-def _table(value: Any) -> np.ndarray:
-    """The checked table of diagonals as a read-only array."""
-    try:
-        table = _validate.floats(value)
-    except ValueError:
-        _refuse('must be a table of numbers, [rounds, bands]')
-    if table.ndim != 2 or not 1 <= table.shape[1] <= table.shape[0]:
-        _refuse(f'has shape {table.shape}, must have [rounds, bands] with 1 <= bands <= rounds')
-    if not (np.abs(table) <= _validate.MOST_ENTRY).all():
-        _refuse(
-            'has an entry that is not finite, or too large: each must be a finite number of at '
-            f'most {_validate.MOST_ENTRY:g}'
-        )
-    corner = np.triu(table[: table.shape[1]], 1)
-    if corner.any():
-        t, j = np.argwhere(corner)[0]
-        _refuse(f'has the entry {table[t, j]} at [{t}, {j}], must have 0 left of the matrix')
-    if not table[:, 0].all():
-        t = int(np.flatnonzero(table[:, 0] == 0)[0])
-        _refuse(f'has 0 at [{t}, 0], each entry of [:, 0] must be other than 0')
-    # Independent normal noise has no sign, so a row of C and its negative are the same.
-    turned = table[:, 0] < 0
-    table[turned] = 0.0 - table[turned]
-    # Within these limits squares of entries neither overflow nor lose digits.
-    if table[:, 0].min() < rounding.SMALLEST:
-        _refuse(
-            f'has the entry {table[:, 0].min()} in [:, 0], where each must be >= '
-            f'{rounding.SMALLEST:g}'
-        )
-    if np.abs(table).max() > rounding.LARGEST:
-        _refuse(f'has an entry of size {np.abs(table).max()}, each must be <= {rounding.LARGEST:g}')
-    table.setflags(write=False)
-    return table
 
 
 def _refuse(allowed: str) -> NoReturn:

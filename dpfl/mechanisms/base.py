@@ -13,7 +13,6 @@ import scipy
 from dpfl import _json, _validate, errors
 from dpfl.mechanisms import kernels, rounding, toeplitz
 from dpfl.mechanisms import workload as workloads
-from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
 from dpfl.participation import Participation
@@ -197,15 +196,6 @@ class Mechanism(abc.ABC):
         bound = self._sensitivity_of_first(participation)
         return self.rounded_up(bound, participation.rounds, participation.count, terms)
 
-    def _of_separate_columns(
-        self, bands: int | None, participation: Participation
-    ) -> Sensitivity | None:
-        """The sensitivity of `C` with `bands` bands if no two columns of a pattern overlap."""
-        if bands is None or bands > participation.min_separation:
-            return None
-        squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
-        return Sensitivity(squared, is_exact=True)
-
     def rounded_up(self, bound: Sensitivity, rounds: int, count: int, terms: int) -> Sensitivity:
         """A computed sensitivity, raised so that it is not below the true one.
 
@@ -293,9 +283,7 @@ class Mechanism(abc.ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The parameters as plain numbers and lists; `mechanisms.from_dict` reads them back."""
-        fields = dataclasses.fields(cast(Any, self))
-        values = {field.name: _json.plain(getattr(self, field.name)) for field in fields}
-        return {'mechanism': self.name, **values}
+        return {'mechanism': self.name, **_json.fields_of(self)}
 
     def digest(self) -> str:
         """SHA-256 of the parameters, hexadecimal: equal mechanisms have equal digests."""

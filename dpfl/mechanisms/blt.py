@@ -45,7 +45,9 @@ def inverse(decay: np.ndarray, scale: np.ndarray) -> Inverse:
     with the decays (theta_1 > theta^_1 > theta_2 > ...), their rates and scales are found to full
     relative precision, and the inverse scales are negative.
     """
-    rates, scale = _merged(np.asarray(decay, float), np.asarray(scale, float))
+    rates, which = np.unique(1 - np.asarray(decay, float), return_inverse=True)
+    scale = np.bincount(which, weights=np.asarray(scale, float), minlength=rates.size)
+    rates, scale = rates[scale != 0], scale[scale != 0]
     if not rates.size:
         return Inverse(*np.zeros((3, 0)))
     origin, offset = _interlaced_roots(rates, scale)
@@ -53,13 +55,6 @@ def inverse(decay: np.ndarray, scale: np.ndarray) -> Inverse:
     inverse_rates = rates[origin] + offset
     # Where C is zero, the residue of C^-1 is 1 / C'.
     return Inverse(1 - inverse_rates, -1 / (scale / gaps**2).sum(axis=1), inverse_rates)
-
-
-def _merged(decay, scale):
-    """Distinct rates, increasing, and their total scales, without those of scale 0."""
-    distinct, which = np.unique(1 - decay, return_inverse=True)
-    total = np.bincount(which, weights=scale, minlength=distinct.size)
-    return distinct[total != 0], total[total != 0]
 
 
 def _interlaced_roots(rates, scale):

@@ -184,9 +184,11 @@ class Restarted(Mechanism):
         forest = self.forest()
         if forest is not None:
             return tree_sensitivity.sensitivity(participation, forest)
-        separate = self._of_separate_columns(self.base.strategy_bands, participation)
-        if separate is not None:
-            return separate
+        bands = self.base.strategy_bands
+        if bands is not None and bands <= participation.min_separation:
+            # No two columns of a pattern overlap.
+            squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
+            return Sensitivity(squared, is_exact=True)
         coefficients = self.base.toeplitz_column(max(self.lengths))
         if coefficients is not None and toeplitz.is_monotone(coefficients):
             return _of_toeplitz_blocks(coefficients, self.lengths, participation)

@@ -181,8 +181,8 @@ _SENSITIVITY = (
     Fault(
         'separation one round too short in the sensitivity',
         'dpfl/mechanisms/sensitivities/matrix_sensitivity.py',
-        'for i in range(gram.shape[0] - separation):\n',
-        'separation -= 1\n    for i in range(gram.shape[0] - separation):\n',
+        'for i in range(n - separation):\n',
+        'separation -= 1\n        for i in range(n - separation):\n',
         ('tests/mechanisms/sensitivities/matrix_sensitivity_test.py',),
     ),
     Fault(

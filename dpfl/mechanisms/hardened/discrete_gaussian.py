@@ -277,10 +277,10 @@ class DiscreteGaussian:
 
     def _tail(self, stream: Keystream) -> tuple[int, int]:
         """A value in strip g of the tail, and S 2^(g + 1) H / h, which replaces S for it."""
-        number = 0
-        while (ones := _leading_ones(int(stream.words(1)[0]))) == 64:
+        number = 0  # Of ones before the first zero in the stream's bits.
+        while (zeros := int(stream.words(1)[0]) ^ (2**64 - 1)) == 0:
             number += 64
-        number += ones
+        number += 64 - zeros.bit_length()
         offset = int(stream.words(1)[0]) & (2**self._tail_bits - 1)
         k = (self._strips << self._low_bits) + (number << self._tail_bits) + offset
         return k, self._scale << (self._tail_bits - self._low_bits + number + 1)
@@ -328,7 +328,3 @@ def _alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             if left[giver] < capacity:
                 small.append(giver)
     return np.array(threshold, np.uint64), np.array(alias, np.int64)
-
-
-def _leading_ones(word: int) -> int:
-    return 64 - (word ^ (2**64 - 1)).bit_length()

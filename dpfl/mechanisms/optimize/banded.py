@@ -352,7 +352,17 @@ def optimize_banded(
     most = min(n, participation.min_separation)
     _validate.integer('bands', bands, minimum=1, maximum=most)
     _validate.choice('column_norms', column_norms, tuple(_NORMS))
-    matrix = _checked(workload, n)
+    matrix = None if workload is None else workloads.matrix(workload, n)
+    if matrix is not None:
+        if not np.diag(matrix).all():
+            t = int(np.flatnonzero(np.diag(matrix) == 0)[0])
+            raise errors.ArgumentError(
+                'workload',
+                errors.NOT_SHOWN,
+                f'has 0 at [{t}, {t}], must have no 0 on its diagonal for an optimum to exist',
+            )
+        if all((row[: t + 1] == 1).all() for t, row in enumerate(matrix)):
+            matrix = None  # The prefix sums, whose inverse is known.
     problem = driver.Problem('optimize_banded', participation, loss, matrix, progress)
 
     def candidates() -> Iterator[banded.Banded]:
@@ -378,22 +388,6 @@ def optimize_banded(
     return problem.solve(
         banded.Banded, candidates, version=_VERSION, bands=bands, column_norms=column_norms
     )
-
-
-def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
-    """The workload as a matrix [n, n]; None for the prefix sums."""
-    if workload is None:
-        return None
-    matrix = workloads.matrix(workload, n)
-    if not np.diag(matrix).all():
-        t = int(np.flatnonzero(np.diag(matrix) == 0)[0])
-        raise errors.ArgumentError(
-            'workload',
-            errors.NOT_SHOWN,
-            f'has 0 at [{t}, {t}], must have no 0 on its diagonal for an optimum to exist',
-        )
-    is_prefix = all((row[: t + 1] == 1).all() for t, row in enumerate(matrix))
-    return None if is_prefix else matrix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,7 +436,20 @@ class _Search:
         else:
             error = banded_error.BlockError(bands, inverse)
         if self.workload is None and bands >= _COARSE_BANDS:
-            point, powers = self._refined(participation, bands, norms), _LATER_POWERS
+            # From the optimum for half the rounds and bands.
+            half = dataclasses.replace(
+                participation,
+                rounds=-(-n // 2),
+                min_separation=-(-participation.min_separation // 2),
+            )
+            half_bands = -(-bands // 2)
+            entries = half.rounds * half_bands
+            coarse = self._tolerance(entries) if entries > _HUGE else _COARSE_TOLERANCE
+            _, point = self._optimum(half, half_bands, coarse)
+            rows = _unit_rows(_refined_rows(point.rows, n, bands))
+            of_half = _NORMS[self.column_norms](half)
+            weights = norms.refined(of_half, point.weights, participation)
+            point, powers = Point(rows, weights), _LATER_POWERS
         else:
             schema = participation
             if self.column_norms == 'equal':  # The participations do not matter.
@@ -453,18 +460,3 @@ class _Search:
             descent = Descent(error, norms, power, self.report)
             point = descent.minimise(point, tolerance)
         return descent, point
-
-    def _refined(self, participation: Participation, bands: int, norms: Norms) -> Point:
-        """A start from the optimum for half the rounds and bands."""
-        half = dataclasses.replace(
-            participation,
-            rounds=-(-participation.rounds // 2),
-            min_separation=-(-participation.min_separation // 2),
-        )
-        half_bands = -(-bands // 2)
-        entries = half.rounds * half_bands
-        tolerance = self._tolerance(entries) if entries > _HUGE else _COARSE_TOLERANCE
-        _, point = self._optimum(half, half_bands, tolerance)
-        rows = _unit_rows(_refined_rows(point.rows, participation.rounds, bands))
-        coarse = _NORMS[self.column_norms](half)
-        return Point(rows, norms.refined(coarse, point.weights, participation))

@@ -79,7 +79,14 @@ def _search(problem: driver.Problem, bands: int) -> list[BandedInverse]:
     if bands == 1:
         return candidates
     pattern = Objective(participation, forms, smooth=False)
-    candidates.append(problem.shown('power', _best_power(pattern, bands)))
+
+    def of_power(power: float) -> BandedInverse:
+        return BandedInverse.fractional_power(participation.rounds, bands, power)
+
+    best = scipy.optimize.minimize_scalar(
+        lambda power: pattern.loss(of_power(power)), bounds=(0.0, 1.0), method='bounded'
+    )
+    candidates.append(problem.shown('power', of_power(best.x)))
     # With one error form the objective of a single pattern has no maxima to smooth.
     for temperature in _TEMPERATURES if len(forms) > 1 else _TEMPERATURES[-1:]:
         better = pattern.minimize(candidates[-1], temperature)
@@ -155,15 +162,11 @@ def _smooth_sensitivity(
         slope = np.zeros(n)
         slope[0] = end - first
         slope[separation:] = np.exp(scaled + reach[:, None]).ravel()[: max(n - separation, 0)]
-        gradient[:n] += _autocorrelation_gradient(values, slope)
+        # The gradient of `slope @ autocorrelation(values)`.
+        size = scipy.fft.next_fast_len(2 * n, real=True)
+        product = scipy.fft.rfft(values, size) * 2 * scipy.fft.rfft(slope, size).real
+        gradient[:n] += scipy.fft.irfft(product, size)[:n]
     return total, gradient * coefficients / magnitudes
-
-
-def _autocorrelation_gradient(values: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Gradient of `slope @ autocorrelation(values)` with respect to the values."""
-    size = scipy.fft.next_fast_len(2 * values.size, real=True)
-    product = scipy.fft.rfft(values, size) * 2 * scipy.fft.rfft(slope, size).real
-    return scipy.fft.irfft(product, size)[: values.size]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -194,18 +197,15 @@ class Objective:
         # dc = -(c * c * d taps), where * is convolution. Its adjoint is two filters backwards.
         once = scipy.signal.lfilter([1.0], taps, slope[::-1])
         adjoint = scipy.signal.lfilter([1.0], taps, once)[::-1][: taps.size]
-        log_error, error_slope = self._log_squared_error(taps, temperature)
-        gradient = error_slope - adjoint / squared
-        return 0.5 * (log_error + np.log(squared)), 0.5 * gradient[1:]
-
-    def _log_squared_error(self, taps, temperature):
+        # The smooth maximum of the logs of the squared errors.
         slopes = self.forms @ taps
-        squared = slopes @ taps
-        logs = np.log(squared)
+        errors = slopes @ taps
+        logs = np.log(errors)
         scaled = (logs - logs.max()) / temperature
         shares = np.exp(scaled) / np.exp(scaled).sum()
-        value = logs.max() + temperature * np.log(np.exp(scaled).sum())
-        return value, 2 * (shares / squared) @ slopes
+        log_error = logs.max() + temperature * np.log(np.exp(scaled).sum())
+        gradient = 2 * (shares / errors) @ slopes - adjoint / squared
+        return 0.5 * (log_error + np.log(squared)), 0.5 * gradient[1:]
 
     def loss(self, mechanism: BandedInverse) -> float:
         """Loss of a mechanism, with the sharpest of the smooth maxima."""
@@ -227,17 +227,3 @@ class Objective:
         )
         taps = np.concatenate([[1.0], steps / _STEPS_PER_UNIT])
         return dataclasses.replace(start, inverse_coefficients=taps)
-
-
-def _best_power(objective: Objective, bands: int) -> BandedInverse:
-    """The `BandedInverse.fractional_power` with the least objective."""
-
-    def mechanism(power):
-        return BandedInverse.fractional_power(objective.participation.rounds, bands, power)
-
-    result = scipy.optimize.minimize_scalar(
-        lambda power: objective.loss(mechanism(power)),
-        bounds=(0.0, 1.0),
-        method='bounded',
-    )
-    return mechanism(result.x)

@@ -75,7 +75,7 @@ def _search(problem: driver.Problem, bands: int) -> BandedToeplitz:
         coefficients = driver.over_workload(
             problem,
             start.coefficients,
-            SeriesError,
+            series_error,
             lambda point, error: minimize(
                 functools.partial(log_loss, problem.participation, error), point
             ),
@@ -101,25 +101,28 @@ def _search(problem: driver.Problem, bands: int) -> BandedToeplitz:
     )
 
 
-class SeriesError:
-    """Squared error `b @ weigh(b)` for `b = a / c`, where `weigh` is symmetric and linear."""
+def series_error(first: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -> driver.Objective:
+    """Log of `b @ weigh(b)` for `b = a / c`, and its gradient in c, [bands]; see `log_loss`.
 
-    def __init__(self, first: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]):
-        self._first, self._weigh = first, weigh
-        self._size = scipy.fft.next_fast_len(2 * first.size, real=True)
+    Args:
+      first: a, [n].
+      weigh: symmetric linear map.
+    """
+    size = scipy.fft.next_fast_len(2 * first.size, real=True)
 
-    def __call__(self, coefficients: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log of the squared error, and its gradient [bands]."""
+    def error(coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         with np.errstate(over='ignore', invalid='ignore'):
-            b = toeplitz.divided(self._first, coefficients)
+            b = toeplitz.divided(first, coefficients)
         if not np.abs(b).max() < _OVERFLOW:
             return np.inf, np.zeros_like(coefficients)
-        weighed = self._weigh(b)
+        weighed = weigh(b)
         squared = b @ weighed
         backwards = toeplitz.divided(weighed[::-1], coefficients)[::-1]
-        product = scipy.fft.rfft(backwards, self._size) * np.conj(scipy.fft.rfft(b, self._size))
-        correlation = scipy.fft.irfft(product, self._size)[: coefficients.size]
+        product = scipy.fft.rfft(backwards, size) * np.conj(scipy.fft.rfft(b, size))
+        correlation = scipy.fft.irfft(product, size)[: coefficients.size]
         return np.log(squared), -2 * correlation / squared
+
+    return error
 
 
 def log_loss(

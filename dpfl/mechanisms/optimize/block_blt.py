@@ -300,25 +300,24 @@ def optimize_block_blt(
     """
     _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
     problem = driver.Problem('optimize_block_blt', participation, loss, workload, progress)
+    n = participation.rounds
 
     def candidates() -> Iterator[ColumnScaled]:
         scaled = optimize_scaled_blt(participation, num_buffers, loss, workload=workload)
         yield problem.shown('one block', scaled)
         if problem.workload is not None:
             yield optimize_block_blt(participation, num_buffers, loss)
-        elif _is_searched(participation):
+        elif (
+            1 < n <= _MOST_ROUNDS
+            and -(-n // participation.min_separation) <= _MOST_SEPARATIONS
+            and n**2 * participation.count <= _MOST_STEPS
+        ):
             search = _Search(participation, num_buffers, loss, problem.report)
             yield problem.shown('blocks', search.from_scaled(scaled))
 
     return problem.solve(
         ColumnScaled, candidates, version=_VERSION, make=from_entry, num_buffers=num_buffers
     )
-
-
-def _is_searched(participation: Participation) -> bool:
-    n, separations = participation.rounds, -(-participation.rounds // participation.min_separation)
-    steps = n**2 * participation.count
-    return 1 < n <= _MOST_ROUNDS and separations <= _MOST_SEPARATIONS and steps <= _MOST_STEPS
 
 
 def _layout_of(participation: Participation) -> tuple[Layout, np.ndarray, Participation]:
@@ -377,7 +376,7 @@ class _Search(cutting_planes.Search[np.ndarray]):
         )
 
     def from_scaled(self, start: ColumnScaled) -> ColumnScaled:
-        """The mechanism of least loss that is found from a scaled BLT."""
+        """The mechanism of least loss found from a scaled BLT; its first column has scale 1."""
         assert isinstance(start.base, Blt)
         rate = np.clip(1 - start.base.decay, 1e-6, 0.98)
         effect = start.base.scale * np.minimum(1 / rate, start.rounds)
@@ -387,12 +386,20 @@ class _Search(cutting_planes.Search[np.ndarray]):
         more = self._buffers - rate.size
         added = np.geomspace(rate.min(initial=0.1), 0.9, more + 2)[1:-1]
         rate, scale = np.append(rate, added), np.append(scale, 2 * _LEAST_EFFECT * added)
-        blocks = self._layout.segments.size
+        count = self._layout.segments.size
         cells = start.column_scales()[self._layout.cells]
         x = self._vector(
-            Blocks(np.tile(rate, (blocks, 1)), np.tile(scale, (blocks, 1)), np.ones(blocks), cells)
+            Blocks(np.tile(rate, (count, 1)), np.tile(scale, (count, 1)), np.ones(count), cells)
         )
-        return self._mechanism(self._blocks(self.minimized(x)))
+        blocks = self._blocks(self.minimized(x))
+        n = self._layout.rounds
+        starts = tuple(self._layout.segments[1:].tolist())
+        base = BlockBlt(n, starts, 1 - blocks.rate, blocks.scale, blocks.gain)
+        column_scale = blocks.column_scale / blocks.column_scale[0]
+        lengths = np.diff(self._layout.cells)
+        if lengths.size and (lengths == lengths[0]).all():
+            return ColumnScaled(base, column_scale, n, int(lengths[0]))
+        return ColumnScaled(base, column_scale[self._layout.of_rounds(self._layout.cells)], n)
 
     def report(self, loss: float) -> None:
         self._report(f'{len(self.sums)} sums', loss)
@@ -451,17 +458,6 @@ class _Search(cutting_planes.Search[np.ndarray]):
         table = np.exp(x[: 2 * count * self._buffers]).reshape(2, count, self._buffers)
         rest = np.exp(x[table.size :])
         return Blocks(table[0], table[0] * table[1], rest[:count], rest[count:])
-
-    def _mechanism(self, blocks: Blocks) -> ColumnScaled:
-        """The mechanism, with a first scale of 1."""
-        n = self._layout.rounds
-        starts = tuple(self._layout.segments[1:].tolist())
-        base = BlockBlt(n, starts, 1 - blocks.rate, blocks.scale, blocks.gain)
-        scale = blocks.column_scale / blocks.column_scale[0]
-        lengths = np.diff(self._layout.cells)
-        if lengths.size and (lengths == lengths[0]).all():
-            return ColumnScaled(base, scale, n, int(lengths[0]))
-        return ColumnScaled(base, scale[self._layout.of_rounds(self._layout.cells)], n)
 
 
 def _weights(sums: list[PairSum]) -> 'tuple[np.ndarray, scipy.sparse.csr_matrix]':

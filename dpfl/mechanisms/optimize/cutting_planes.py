@@ -10,6 +10,7 @@ of one mechanism, a pattern through each cell.
 import abc
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
 
@@ -118,18 +119,14 @@ class Search(abc.ABC, Generic[_P]):
             self.sums += cuts.above(known * (1 + _LEAST_EXCESS), most)
             sharpness = middle
         self.sharpness = fine
-        point = self.descend(min(candidates, key=_first)[1])
+        point = self.descend(min(candidates, key=operator.itemgetter(0))[1])
         candidates.append((self._loss(point, self.cuts(point)), point))
-        return min(candidates, key=_first)[1]
+        return min(candidates, key=operator.itemgetter(0))[1]
 
     def _loss(self, point: _P, cuts: 'Cuts') -> float:
         """Log of the squared loss with the bound of the sensitivity, but for the smoothing."""
         self.sharpness = _SHARPNESS[-1]
         return self.error(point) + math.log(cuts.largest)
-
-
-def _first(entry):
-    return entry[0]
 
 
 def regular(participation: Participation, length: int) -> list[PairSum]:

@@ -132,10 +132,6 @@ class Chain:
             earlier = np.concatenate([earlier, np.diag(probability)[None]])
             yield earlier
 
-    def resized(self, participations: int, cells: int) -> 'Chain':
-        """A similar chain with more cells and other participations, a start for optimisers."""
-        return self.with_participations(participations)._with_cells(cells)
-
     def with_participations(self, participations: int) -> 'Chain':
         """A similar chain with another number of participations.
 
@@ -161,7 +157,8 @@ class Chain:
         kept = (1 - part) * kept[low] + part * kept[high]
         return Chain(self.start, step, np.minimum(kept, step))
 
-    def _with_cells(self, cells: int) -> 'Chain':
+    def with_cells(self, cells: int) -> 'Chain':
+        """A similar chain with more cells."""
         if cells == self.cells:
             return self
         parent = np.arange(cells) * self.cells // cells
@@ -384,10 +381,19 @@ def search(size: Size, loss: str, workload: np.ndarray | None) -> tuple[Chain, n
       workload: A, [rounds, rounds]; None for the prefix sums.
     """
     problems = levels(size)
-    chain, weights = _first_chain(problems[0]), np.ones(1)
+    # A chain that mostly stays in its cell.
+    cells = problems[0].offsets
+    step = np.triu(np.ones((cells, cells))) + np.diag(np.full(cells, 6.0))
+    step /= step.sum(axis=1, keepdims=True)
+    step = np.repeat(step[None], problems[0].participations - 1, axis=0)
+    chain, weights = Chain(np.full(cells, 1 / cells), step, 0.6 * step), np.ones(1)
     for level in problems:
-        matrix = _sampled(workload, level.rounds)
-        chain = chain.resized(level.participations, level.offsets)
+        if workload is None:
+            matrix = workloads.matrix(None, level.rounds)
+        else:
+            place = (np.arange(level.rounds) + 0.5) * (len(workload) / level.rounds)
+            matrix = workload[np.ix_(place.astype(np.int64), place.astype(np.int64))]
+        chain = chain.with_participations(level.participations).with_cells(level.offsets)
         weights = interpolated(weights, level.rounds)
         if not matrix.any():  # None of these rounds count. Any chain gives a bound.
             continue
@@ -406,22 +412,6 @@ def interpolated(weights: np.ndarray, rounds: int) -> np.ndarray:
     place = (np.arange(rounds) + 0.5) * (weights.size / rounds) - 0.5
     result = np.exp(np.interp(place, np.arange(weights.size), np.log(weights)))
     return result / result.sum()
-
-
-def _sampled(workload: np.ndarray | None, rounds: int) -> np.ndarray:
-    if workload is None:
-        return np.tril(np.ones((rounds, rounds)))
-    index = ((np.arange(rounds) + 0.5) * (len(workload) / rounds)).astype(np.int64)
-    return workload[np.ix_(index, index)]
-
-
-def _first_chain(size: Size) -> Chain:
-    """A chain that mostly stays in its cell."""
-    cells = size.offsets
-    step = np.triu(np.ones((cells, cells))) + np.diag(np.full(cells, 6.0))
-    step /= step.sum(axis=1, keepdims=True)
-    step = np.repeat(step[None], size.participations - 1, axis=0)
-    return Chain(np.full(cells, 1 / cells), step, 0.6 * step)
 
 
 class Problem:

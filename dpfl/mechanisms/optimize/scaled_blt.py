@@ -288,8 +288,11 @@ def search(start: Blt, participation: Participation, loss: str) -> Iterator[Colu
       participation: the schema.
       loss: 'max' or 'rms', of the prefix sums.
     """
-    coordinates = _coordinates(start)
-    log_scale = np.zeros(1)
+    # The start, or a BLT nearby whose inverse has no negative decay.
+    rates = np.sort(np.concatenate([1 - start.decay, 1 - start.inverse_parameters()[0]]))
+    rates = rates[rates > 1e-15]
+    log_rates = np.log(rates) + min(0.0, np.log(_MOST_RATE / rates[-1]))
+    coordinates, log_scale = blt_loss.coordinates_of(log_rates), np.zeros(1)
     rounds = known_length = participation.rounds
     for length in _block_lengths(participation):
         starts = np.arange(0, rounds, length) // known_length
@@ -318,13 +321,6 @@ def _block_lengths(participation: Participation) -> list[int]:
     fine = next((q for q in range(least, min(b, 2 * least) + 1) if b % q == 0), least)
     coarse = b if 4 * fine < b <= n // 4 else max(fine, n // 8)
     return list(dict.fromkeys((coarse, fine)))
-
-
-def _coordinates(mechanism: Blt) -> np.ndarray:
-    """Coordinates of a BLT, or of one nearby whose inverse has no negative decay."""
-    rates = np.sort(np.concatenate([1 - mechanism.decay, 1 - mechanism.inverse_parameters()[0]]))
-    rates = rates[rates > 1e-15]
-    return blt_loss.coordinates_of(np.log(rates) + min(0.0, np.log(_MOST_RATE / rates[-1])))
 
 
 # Coordinates, see `blt_loss.log_loss`, and the logs of the scales of the columns.

@@ -30,7 +30,7 @@ Toeplitz matrices with non-negative, non-increasing coefficients are the case of
 theorem 3.1. For others the bound is exact wherever the pattern attains it, which is tested.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -142,7 +142,11 @@ def upper_bound(gram: np.ndarray, participation: Participation) -> Sensitivity:
     if count == 1:
         return Sensitivity(float(squared_norms.max()), is_exact=True)
     if count == 2:
-        return Sensitivity(_heaviest_pair(gram, separation), is_exact=True)
+        worst = squared_norms.max()
+        for i in range(n - separation):
+            pairs = squared_norms[i + separation :] + 2 * np.abs(gram[i, i + separation :])
+            worst = max(worst, squared_norms[i] + pairs.max())
+        return Sensitivity(float(worst), is_exact=True)
     before, after = partners(gram, participation)
     if not after.any():
         return Sensitivity(heaviest_pattern(squared_norms, participation), is_exact=True)
@@ -185,18 +189,13 @@ def best_patterns(weights: np.ndarray, separation: int, count: int) -> Iterator[
         yield best
 
 
-def _heaviest_pair(gram: np.ndarray, separation: int) -> float:
-    """Largest sum_{i,j} |G_ij| over all patterns of one or two rounds."""
-    squared_norms = np.diag(gram)
-    worst = squared_norms.max()
-    for i in range(gram.shape[0] - separation):
-        pairs = squared_norms[i + separation :] + 2 * np.abs(gram[i, i + separation :])
-        worst = max(worst, squared_norms[i] + pairs.max())
-    return float(worst)
-
-
 def partners(gram: np.ndarray, participation: Participation) -> tuple[np.ndarray, np.ndarray]:
     """L_t(c) and R_t(c) of `upper_bound` for c = 0 .. count - 1, each float64 [count, rounds].
+
+    It stops at a c with which one more round adds nothing. That is safe because the largest total
+    is concave in the number of rounds: it is the optimum of a linear program whose constraints (at
+    most one of any b consecutive rounds, at most c in all) have the consecutive-ones property, and
+    hence integral vertices.
 
     Args:
       gram: symmetric, [participation.rounds, participation.rounds].
@@ -216,21 +215,12 @@ def partners(gram: np.ndarray, participation: Participation) -> tuple[np.ndarray
             if columns.size:
                 weights = np.abs(gram[low:high, columns[0] : columns[-1] + 1])
                 weights[distance < separation] = 0.0
-                _fill(side[:, low:high], best_patterns(weights, separation, count - 1))
+                table = side[:, low:high]
+                for c, sums in enumerate(best_patterns(weights, separation, count - 1)):
+                    table[c:] = sums[..., -1]
+                    if c > 1 and (table[c] <= table[c - 1]).all():
+                        break
     return before, after
-
-
-def _fill(table: np.ndarray, best: Iterable[np.ndarray]) -> None:
-    """Writes the largest sums into the table's rows, and stops once one more round adds nothing.
-
-    Stopping is safe because the largest total is concave in the number of rounds: it is the
-    optimum of a linear program whose constraints (at most one of any b consecutive rounds, at most
-    c in all) have the consecutive-ones property, and hence integral vertices.
-    """
-    for c, sums in enumerate(best):
-        table[c:] = sums[..., -1]
-        if c > 1 and (table[c] <= table[c - 1]).all():
-            return
 
 
 def heaviest_by_position(weights: np.ndarray, separation: int) -> tuple[float, np.ndarray]:

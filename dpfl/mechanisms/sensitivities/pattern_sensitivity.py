@@ -300,7 +300,17 @@ def _gram_blocks(mechanism: Mechanism, rounds: int) -> Iterator[tuple[int, np.nd
     step = max(1, _GRAM_ENTRIES // rounds)
     coefficients = mechanism.toeplitz_column(rounds)
     if coefficients is not None:
-        yield from _toeplitz_blocks(coefficients, step)
+        # Along each diagonal, G[i, j] = G[i + 1, j + 1] + c_{n-1-i} c_{n-1-j}. Starting from the
+        # last row, every entry takes one addition.
+        mirrored = coefficients[::-1]
+        row = np.zeros(rounds + 1)
+        for end in range(rounds, 0, -step):
+            low = max(end - step, 0)
+            gram = np.zeros((end - low, rounds))
+            for i in range(end - 1, low - 1, -1):
+                gram[i - low, i:] = row[i + 1 :] + mirrored[i] * mirrored[i:]
+                row[i:rounds] = gram[i - low, i:]
+            yield low, gram
         return
     matrix = mechanism.released_until(rounds)
     for low in range(0, rounds, step):
@@ -310,24 +320,6 @@ def _gram_blocks(mechanism: Mechanism, rounds: int) -> Iterator[tuple[int, np.nd
         gram = np.zeros((left.shape[1], rounds))
         gram[:, low:] = left.T @ right
         yield low, np.triu(gram, low)
-
-
-def _toeplitz_blocks(coefficients: np.ndarray, step: int) -> Iterator[tuple[int, np.ndarray]]:
-    """`_gram_blocks` of a lower-triangular Toeplitz matrix with first column `coefficients` [n].
-
-    Along each diagonal, G[i, j] = G[i + 1, j + 1] + c_{n-1-i} c_{n-1-j}. Starting from the last
-    row, every entry takes one addition.
-    """
-    n = coefficients.size
-    mirrored = coefficients[::-1]
-    row = np.zeros(n + 1)
-    for end in range(n, 0, -step):
-        low = max(end - step, 0)
-        gram = np.zeros((end - low, n))
-        for i in range(end - 1, low - 1, -1):
-            gram[i - low, i:] = row[i + 1 :] + mirrored[i] * mirrored[i:]
-            row[i:n] = gram[i - low, i:]
-        yield low, gram
 
 
 def _columns(mechanism: Mechanism, rounds: int, pattern: np.ndarray) -> np.ndarray:
