@@ -193,7 +193,10 @@ class SumTap(query.WrappedQuery):
 
 
 class AuditedParams(NamedTuple):
-    """Parameters of a round for clients: those of the inner query, and the planned clip norm."""
+    """Parameters of a round for clients: those of the inner query, and the planned clip norm.
+
+    The norm is a float64 scalar.
+    """
 
     inner: Any
     clip_norm: Any
@@ -265,13 +268,11 @@ class AuditedQuery(tfp.SumAggregationDPQuery):
 
     def derive_sample_params(self, global_state: Any) -> AuditedParams:
         params = self._inner.derive_sample_params(global_state.inner)
-        return AuditedParams(params, self._planned_norm(params, global_state.round))
-
-    def _planned_norm(self, params: Any, done: Any) -> tf.Tensor:
-        """The clip norm of the plan, float64; that in use if it is adaptive."""
-        if self._plan.adaptive_clip is not None:
-            return tf.cast(query.innermost(params), tf.float64)
-        return tf.gather(self._norms, tf.minimum(done, self._rounds - 1))
+        if self._plan.adaptive_clip is None:
+            norm = tf.gather(self._norms, tf.minimum(global_state.round, self._rounds - 1))
+        else:  # The one in use.
+            norm = tf.cast(query.innermost(params), tf.float64)
+        return AuditedParams(params, norm)
 
     def initial_sample_state(self, template: Any = None) -> AuditedSample:
         return AuditedSample(

@@ -89,7 +89,21 @@ def build_query(
         )
         return precision.HalfPrecisionQuery(wide, record_specs)
     if canaries is not None:
-        _check_canaries(plan, record_specs, clip)
+        if record_specs is None:
+            raise errors.ArgumentError('record_specs', 'None', 'must be given with canaries')
+        refused = {
+            'noise': plan.noise == 'hardened',
+            'clip': clip is not clipping.clip_flat,
+            'estimator': plan.estimator.kind != 'fixed' or plan.estimator.example_cap is not None,
+        }
+        for name, is_refused in refused.items():
+            if is_refused:
+                raise errors.ArgumentError(
+                    name,
+                    errors.NOT_SHOWN,
+                    'must be that of plain sums with canaries: no hardened noise, flat clipping, '
+                    'a fixed denominator without weights',
+                )
     cap, estimator = plan.estimator.example_cap, plan.estimator.kind
     is_weighted = isinstance(record_specs, estimators.WeightedRecord)
     if record_specs is not None and is_weighted != (cap is not None):
@@ -98,7 +112,14 @@ def build_query(
             'record_specs', record_specs, f'must be of {kind} with example_cap={cap}'
         )
     if plan.noise == 'hardened':
-        hardened_query.require_supplied(record_specs, supplied_noise)
+        if not supplied_noise:
+            raise errors.ArgumentError(
+                'supplied_noise',
+                'False',
+                'must be True with noise=hardened, which comes from a ring (build_noise_ring)',
+            )
+        if record_specs is None:
+            raise errors.ArgumentError('record_specs', 'None', 'must be given with noise=hardened')
         total = hardened_query.HardenedQuery(plan, record_specs, seed, clip)
         return _Mean(total, denominator=plan.denominator)
     if supplied_noise and record_specs is None:
@@ -137,25 +158,6 @@ class _Mean(tfp.NormalizedQuery):
         for total, part in parts:
             part.shape.assert_is_compatible_with(total.shape)
         return super().accumulate_preprocessed_record(sample_state, preprocessed_record)
-
-
-def _check_canaries(plan: accounting.PrivacyPlan, record_specs: Any, clip: clipping.Clip) -> None:
-    """Checks that canaries can be added to the sums of a plan."""
-    if record_specs is None:
-        raise errors.ArgumentError('record_specs', 'None', 'must be given with canaries')
-    refused = {
-        'noise': plan.noise == 'hardened',
-        'clip': clip is not clipping.clip_flat,
-        'estimator': plan.estimator.kind != 'fixed' or plan.estimator.example_cap is not None,
-    }
-    for name, is_refused in refused.items():
-        if is_refused:
-            raise errors.ArgumentError(
-                name,
-                errors.NOT_SHOWN,
-                'must be that of plain sums with canaries: no hardened noise, flat clipping, a '
-                'fixed denominator without weights',
-            )
 
 
 def build_aggregator(
@@ -297,7 +299,21 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         clipping.check(clip)
         self._plan, self._seed, self._clip = plan, seed, clip
         self._supplied_noise = supplied_noise
-        self._sum = _sum_of_records(plan, secure_sum, record_aggregation_factory)
+        given = record_aggregation_factory
+        if given is None:
+            given = (
+                discretized.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()
+            )
+        elif not isinstance(given, tff.aggregators.UnweightedAggregationFactory):
+            raise TypeError(
+                'record_aggregation_factory: must be a '
+                f'tff.aggregators.UnweightedAggregationFactory, is a {type(given).__name__}'
+            )
+        elif secure_sum:
+            raise errors.ArgumentError(
+                'secure_sum', 'True', 'must be False with a record_aggregation_factory'
+            )
+        self._sum = given
 
     def create(self, value_type) -> tff.templates.AggregationProcess:
         """Aggregation process for values of `value_type`, tensors of floating-point numbers.
@@ -331,23 +347,6 @@ _PrivateMeanFactory.__name__ = (
 )
 
 
-def _sum_of_records(
-    plan: accounting.PrivacyPlan, secure_sum: bool, given: Any
-) -> tff.aggregators.UnweightedAggregationFactory:
-    if given is None:
-        return discretized.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()
-    if not isinstance(given, tff.aggregators.UnweightedAggregationFactory):
-        raise TypeError(
-            'record_aggregation_factory: must be a tff.aggregators.UnweightedAggregationFactory, '
-            f'is a {type(given).__name__}'
-        )
-    if secure_sum:
-        raise errors.ArgumentError(
-            'secure_sum', 'True', 'must be False with a record_aggregation_factory'
-        )
-    return given
-
-
 class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
     def __init__(self, inner):
         self._inner = inner
@@ -360,7 +359,17 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
         """
         _check_value_type(value_type)
         if _has_no_tensor(value_type):
-            return _without_weights(tff.aggregators.SumFactory().create(value_type), weight_type)
+            sums = tff.aggregators.SumFactory().create(value_type)
+            known = sums.next.type_signature.parameter
+
+            @tff.federated_computation(
+                known.state, known.value, tff.FederatedType(weight_type, tff.CLIENTS)
+            )
+            def next_sum(state, value, weight):
+                del weight
+                return sums.next(state, value)
+
+            return tff.templates.AggregationProcess(sums.initialize, next_sum)
         records = self._inner.create(
             tff.to_type(estimators.WeightedRecord(value_type, weight_type))
         )
@@ -374,22 +383,6 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
             return records.next(state, tff.federated_zip(estimators.WeightedRecord(value, weight)))
 
         return tff.templates.AggregationProcess(records.initialize, next_mean)
-
-
-def _without_weights(
-    sums: tff.templates.AggregationProcess, weight_type: tff.Type
-) -> tff.templates.AggregationProcess:
-    """A process that takes weights, and does not use them."""
-    known = sums.next.type_signature.parameter
-
-    @tff.federated_computation(
-        known.state, known.value, tff.FederatedType(weight_type, tff.CLIENTS)
-    )
-    def next_sum(state, value, weight):
-        del weight
-        return sums.next(state, value)
-
-    return tff.templates.AggregationProcess(sums.initialize, next_sum)
 
 
 def _has_no_tensor(value_type: tff.Type) -> bool:

@@ -159,7 +159,18 @@ class DiscretizedQuery(query.WrappedQuery):
         super().__init__(inner)
         self._settings = settings_of(plan)
         self._largest_cohort = plan.clients_per_round + more_clients
-        self._specs = _checked_specs(self._settings, record_specs)
+        if record_specs is None:
+            raise errors.ArgumentError(
+                'record_specs', 'None', 'must be given with a discretization'
+            )
+        self._specs = estimators.update_of(record_specs)
+        size = sum(flat.leaf_sizes(self._specs))
+        if size != self._settings.dimension:
+            raise errors.ArgumentError(
+                'dimension',
+                self._settings.dimension,
+                f'must be {size}, the number of coordinates of an update',
+            )
         _check_rounding(self._settings, self._largest_cohort)
         self._dtype = integer_type(self._settings, self._largest_cohort)
         self._root_key = draws.root_key_source(seed, 'rotation')
@@ -314,20 +325,6 @@ def _check_rounding(settings: Discretization, clients_per_round: int) -> None:
             clients_per_round,
             f'must be at most {most} with a discretization, whose sums are rounded to float64',
         )
-
-
-def _checked_specs(settings: Discretization, record_specs):
-    if record_specs is None:
-        raise errors.ArgumentError('record_specs', 'None', 'must be given with a discretization')
-    specs = estimators.update_of(record_specs)
-    size = sum(flat.leaf_sizes(specs))
-    if size != settings.dimension:
-        raise errors.ArgumentError(
-            'dimension',
-            settings.dimension,
-            f'must be {size}, the number of coordinates of an update',
-        )
-    return specs
 
 
 class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):

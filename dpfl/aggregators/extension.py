@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import accounting, errors, mechanisms
+from dpfl import accounting, errors
 from dpfl.aggregators import adaptive_clip, query
 from dpfl.aggregators.noise import correlated
 
@@ -84,20 +84,15 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
                 correlated.require_no_buffers(kernel)
             return part._replace(drawn=drawn)  # Otherwise a ring keeps it.
         container: Any = type(part.past)
-        past = {
-            name: _buffers(kernel, drawn, done, name, buffers)
-            for name, buffers in part.past.items()
-        }
+        past = {}
+        for name, buffers in part.past.items():
+            if kernel.table.shape[0] == 1 and np.shape(buffers)[0] == kernel.buffers:
+                past[name] = buffers  # One row for all rounds: the same whatever their number is.
+            else:
+                dtype, size = tf.as_dtype(name), np.shape(buffers)[1]
+                past[name] = correlated.buffers_after(kernel, drawn, done, dtype, size).numpy()
         return part._replace(drawn=drawn, past=container(past))
 
     state = query.replaced(state, adaptive_clip.AdaptiveState, restarted)
     state = query.replaced(state, query.QueryState, stamped)
     return query.replaced(state, correlated.NoiseState, longer)
-
-
-def _buffers(kernel: mechanisms.Kernel, drawn: np.ndarray, done: int, name: str, before: Any):
-    # A kernel with one row for all rounds has the same buffers whatever their number is.
-    if kernel.table.shape[0] == 1 and np.shape(before)[0] == kernel.buffers:
-        return before
-    size = np.shape(before)[1]
-    return correlated.buffers_after(kernel, drawn, done, tf.as_dtype(name), size).numpy()

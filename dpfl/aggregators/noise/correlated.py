@@ -251,7 +251,12 @@ def next_noise(
         round_index = tf.identity(state.round)
     if isinstance(state.past, SuppliedRow):
         drawn = state.drawn
-        vectors, past = _supplied(state.past, round_index, flat.sizes(record_specs))
+        with after([require_supplied(state.past, round_index)]):
+            vectors = {
+                dtype: tf.reshape(getattr(state.past, dtype.name), [size])
+                for dtype, size in flat.sizes(record_specs).items()
+            }
+        past: Any = _no_row(state.past.sizes)
     else:
         row = tf.gather(kernel.table, kernel.row(round_index))
         key = key_of_round(state, round_index, row, context)
@@ -340,14 +345,6 @@ def _advanced(kernel, row, drawn, round_index, buffers):
             rows = tf.tensor_scatter_nd_update(tf.zeros_like(past), after, rows)
         following[name] = rows
     return vectors, following
-
-
-def _supplied(row: SuppliedRow, round_index, sizes):
-    with after([require_supplied(row, round_index)]):
-        vectors = {
-            dtype: tf.reshape(getattr(row, dtype.name), [size]) for dtype, size in sizes.items()
-        }
-    return vectors, _no_row(row.sizes)
 
 
 def _product(taps, dtype, drawn, round_index, size):

@@ -191,21 +191,25 @@ def normal_from(start: Any, size: int, first: Any = 0) -> tf.Tensor:
             parallel_iterations=None if tf.executing_eagerly() else _AT_A_TIME,
         )
     else:
+
+        def add(number: Any, rows: Any) -> tuple[Any, tf.Tensor]:
+            # Written in place within a loop of a graph.
+            rows = tf.raw_ops.TensorStridedSliceUpdate(
+                input=rows,
+                begin=number[None],
+                end=number[None] + 1,
+                strides=[1],
+                value=chunk(number)[None],
+            )
+            return number + 1, rows
+
         drawn = tf.while_loop(
             lambda number, _: number < chunks,
-            lambda number, rows: (number + 1, _with_row(rows, number, chunk(number))),
+            add,
             (tf.constant(0), tf.raw_ops.Empty(shape=[chunks, width], dtype=tf.float64)),
             parallel_iterations=_AT_A_TIME,
         )[1]
     return tf.reshape(drawn, [-1])[:size]
-
-
-def _with_row(rows: Any, number: Any, row: Any) -> tf.Tensor:
-    """The rows with another one, which is written in place within a loop of a graph."""
-    begin, end = number[None], number[None] + 1
-    return tf.raw_ops.TensorStridedSliceUpdate(
-        input=rows, begin=begin, end=end, strides=[1], value=row[None]
-    )
 
 
 def _blocks(start, first, blocks: int) -> tf.Tensor:

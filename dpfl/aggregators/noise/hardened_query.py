@@ -59,7 +59,30 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
           ValueError: if the plan has no noise or no guarantee, the model has more coordinates than
             the guarantee allows, or the seed is not an integer >= 0.
         """
-        _require_guarantee(plan)
+        if plan.noise != 'hardened':
+            raise errors.ArgumentError('noise', plan.noise, 'must be hardened')
+        if not plan.noise_multiplier > 0:
+            raise errors.ArgumentError(
+                'noise_multiplier', plan.noise_multiplier, 'must be > 0 with noise=hardened'
+            )
+        kernel, rounds = plan.mechanism_of_run.kernel(), plan.participation.rounds
+        stddevs = hardened.STDDEV * stream.stddevs(kernel, rounds)
+        least, largest = discrete_gaussian.LEAST, discrete_gaussian.LARGEST
+        if not least <= stddevs.min() <= stddevs.max() <= largest:
+            raise errors.ArgumentError(
+                'noise',
+                'hardened',
+                f'must be default with mechanism={plan.mechanism.name}: noise of single rounds is '
+                f'{stddevs.min():g} .. {stddevs.max():g} integers, must be within '
+                f'{least:g} .. {largest:g}',
+            )
+        if math.isinf(plan.sensitivity):
+            raise errors.ArgumentError(
+                'noise',
+                'hardened',
+                f'must be default with mechanism={plan.mechanism.name} and '
+                f'noise_multiplier={plan.noise_multiplier}: no bound is proven for these',
+            )
         self._plan, self._clip = plan, clip
         self._digest = query.plan_digest(plan, clip)
         self._specs = estimators.update_of(record_specs)
@@ -146,45 +169,3 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
     def _no_row(self) -> IntegerRow:
         empty = correlated.of_any_length(tf.zeros([0], tf.int64))
         return IntegerRow(tf.constant(-1, tf.int64), tf.constant(self._size, tf.int64), empty)
-
-
-def require_supplied(record_specs: Any, supplied_noise: bool) -> None:
-    """Checks that a query with hardened noise has specs and supplied noise.
-
-    Raises:
-      ValueError: if not.
-    """
-    if not supplied_noise:
-        raise errors.ArgumentError(
-            'supplied_noise',
-            'False',
-            'must be True with noise=hardened, which comes from a ring (build_noise_ring)',
-        )
-    if record_specs is None:
-        raise errors.ArgumentError('record_specs', 'None', 'must be given with noise=hardened')
-
-
-def _require_guarantee(plan) -> None:
-    if plan.noise != 'hardened':
-        raise errors.ArgumentError('noise', plan.noise, 'must be hardened')
-    if not plan.noise_multiplier > 0:
-        raise errors.ArgumentError(
-            'noise_multiplier', plan.noise_multiplier, 'must be > 0 with noise=hardened'
-        )
-    kernel, rounds = plan.mechanism_of_run.kernel(), plan.participation.rounds
-    stddevs = hardened.STDDEV * stream.stddevs(kernel, rounds)
-    if not discrete_gaussian.LEAST <= stddevs.min() <= stddevs.max() <= discrete_gaussian.LARGEST:
-        raise errors.ArgumentError(
-            'noise',
-            'hardened',
-            f'must be default with mechanism={plan.mechanism.name}: noise of single rounds is '
-            f'{stddevs.min():g} .. {stddevs.max():g} integers, must be within '
-            f'{discrete_gaussian.LEAST:g} .. {discrete_gaussian.LARGEST:g}',
-        )
-    if math.isinf(plan.sensitivity):
-        raise errors.ArgumentError(
-            'noise',
-            'hardened',
-            f'must be default with mechanism={plan.mechanism.name} and '
-            f'noise_multiplier={plan.noise_multiplier}: no bound is proven for these',
-        )

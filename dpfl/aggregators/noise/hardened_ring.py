@@ -43,6 +43,7 @@ class HardenedRing(noise_ring.SuppliedRows):
 
     _row_type = hardened_query.IntegerRow
     _noises = 'hardened noises'
+    _survives_fork = True
 
     def __init__(
         self,
@@ -54,9 +55,6 @@ class HardenedRing(noise_ring.SuppliedRows):
         if plan.noise != 'hardened':
             raise errors.ArgumentError('noise', plan.noise, 'must be hardened with a HardenedRing')
         super().__init__(plan, directory, show_progress=show_progress)
-
-    def _after_fork(self) -> None:
-        self._begin()
 
     def _source_of(self, state: correlated.NoiseState) -> int:
         return int(state.past.size)

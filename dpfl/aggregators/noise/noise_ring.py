@@ -150,6 +150,7 @@ class SuppliedRows(abc.ABC):
 
     _row_type: ClassVar[type]  # Type of the part of a state that holds the row.
     _noises: ClassVar[str]  # What messages call several states of such noise.
+    _survives_fork: ClassVar[bool]  # Whether it starts anew in a forked process.
 
     def __init__(
         self,
@@ -188,10 +189,6 @@ class SuppliedRows(abc.ABC):
             self._close_streams()
 
     @abc.abstractmethod
-    def _after_fork(self) -> None:
-        """Called in a forked process, which has none of the threads: starts anew or raises."""
-
-    @abc.abstractmethod
     def _source_of(self, state: correlated.NoiseState) -> Hashable:
         """The sizes in a state, which determine the streams."""
 
@@ -227,8 +224,13 @@ class SuppliedRows(abc.ABC):
             plan with another mechanism; or if the context holds anything else.
           OSError: if there is no space for the file.
         """
-        if self._process != os.getpid():
-            self._after_fork()
+        if self._process != os.getpid():  # Without the threads of its parent.
+            if not self._survives_fork:
+                raise RuntimeError(
+                    f'{type(self).__name__}: must be made in the process that uses it, not before '
+                    'a fork'
+                )
+            self._begin()
         parts = [part for part in query.parts(state, query.QueryState) if self._supplies(part)]
         if len(parts) != 1:
             raise errors.ArgumentError(
@@ -240,8 +242,15 @@ class SuppliedRows(abc.ABC):
                 errors.NOT_SHOWN,
                 'was made under a plan with another mechanism than that of the ring',
             )
+        leaves = list(map(np.asarray, tree.flatten(context)))
+        if any(leaf.dtype == object for leaf in leaves):
+            raise errors.ArgumentError(
+                'context',
+                errors.NOT_SHOWN,
+                'must be arrays, numbers, texts or bytes that determine the sum of the round',
+            )
         with self._lock:
-            noise = self._with_row(parts[0].noise, _digest(context))
+            noise = self._with_row(parts[0].noise, journal.digest(leaves))
         return query.replaced(
             state,
             query.QueryState,
@@ -257,11 +266,7 @@ class SuppliedRows(abc.ABC):
             return state  # The computation says what is wrong.
         drawn = np.array(state.drawn, np.int64)
         drawn[t] = self._key_of_round(state._replace(drawn=drawn), t, context)
-        row = self._row(self._source_of(state), drawn[: t + 1])
-        return state._replace(drawn=drawn, past=state.past._replace(round=np.int64(t), **row))
-
-    def _row(self, source: Hashable, keys: np.ndarray) -> dict[str, np.ndarray]:
-        """The row of the last of some rounds, by field of `_row_type`."""
+        source, keys = self._source_of(state), drawn[: t + 1]
         if self._source != source:
             self._close_streams()
             self._streams, self._source = self._make_streams(source), source
@@ -272,7 +277,8 @@ class SuppliedRows(abc.ABC):
                 for field, stream in self._streams.items()
             }
             self._latest = keys.tobytes(), rows
-        return self._latest[1]
+        past = state.past._replace(round=np.int64(t), **self._latest[1])
+        return state._replace(drawn=drawn, past=past)
 
     def _close_streams(self) -> None:
         for stream in self._streams.values():
@@ -281,25 +287,12 @@ class SuppliedRows(abc.ABC):
         self._streams, self._source, self._latest = {}, None, (b'', {})
 
 
-def _digest(context: Any) -> str:
-    leaves = list(map(np.asarray, tree.flatten(context)))
-    if any(leaf.dtype == object for leaf in leaves):
-        raise errors.ArgumentError(
-            'context',
-            errors.NOT_SHOWN,
-            'must be arrays, numbers, texts or bytes that determine the sum of the round',
-        )
-    return journal.digest(leaves)
-
-
 class NoiseRing(SuppliedRows):
     """The ring of a plan with default noise; arguments are those of `build_noise_ring`."""
 
     _row_type = correlated.SuppliedRow
     _noises = 'noises to be supplied'
-
-    def _after_fork(self) -> None:
-        raise RuntimeError('NoiseRing: must be made in the process that uses it, not before a fork')
+    _survives_fork = False
 
     def _source_of(self, state: correlated.NoiseState) -> tuple:
         return tuple(np.asarray(state.past.sizes))
@@ -382,13 +375,15 @@ class _Stream(BlockStream):
     def _drawn(self) -> Callable[[np.ndarray], tf.Tensor]:
         """Normal variables of the round with a key, [blocks * _BLOCK]."""
         return tf.function(
-            lambda key: _drawn(key, self._part, self._blocks * _BLOCK)
+            lambda key: draws.normal(draws.derive(key, self._part), self._blocks * _BLOCK)
         ).get_concrete_function(tf.TensorSpec([2], tf.int64))
 
     def _recompute(self, keys: np.ndarray, out, show_progress: bool) -> None:
         """The rounds that the last one depends on, from their keys, block by block."""
         end = len(keys)
-        begin_round = self._first_needed(end - 1)
+        begin_round = self._fresh_rounds[bisect.bisect(self._fresh_rounds, end - 1) - 1]
+        if isinstance(self._kernel, kernels.BandedProduct):  # It keeps the noise of single rounds.
+            begin_round = max(begin_round, end - 1 - self._kernel.buffers)
         steps = {r: self._step(r) for r in range(begin_round, end)}
         with tf.device('CPU'):
             starts = _positions(tf.constant(keys, tf.int64), self._part)
@@ -425,13 +420,6 @@ class _Stream(BlockStream):
 
             run_all(self._workers, work_and_show, parts)
 
-    def _first_needed(self, t: int) -> int:
-        """The first round that the past before round `t` depends on."""
-        fresh = self._fresh_rounds[bisect.bisect(self._fresh_rounds, t) - 1]
-        if isinstance(self._kernel, kernels.BandedProduct):  # It keeps the noise of single rounds.
-            return max(fresh, t - self._kernel.buffers)
-        return fresh
-
     def _step(self, t: int) -> kernels.Step:
         return kernels.step(self._kernel, t, self.dtype.as_numpy_dtype)
 
@@ -444,12 +432,6 @@ def _positions(round_keys, part: int):
         round_keys,
         fn_output_signature=(tf.uint64, tf.uint64),
     )
-
-
-@tf.function(reduce_retracing=True)
-def _drawn(key, part: int, size: int):
-    """Normal variables of the round with this key, [size]."""
-    return draws.normal(draws.derive(key, part), size)
 
 
 @tf.function(reduce_retracing=True)
