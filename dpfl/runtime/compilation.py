@@ -13,13 +13,6 @@ def compiled(computation: tff.Computation) -> tff.Computation:
     differences) when their gradients need them.
     """
     block, _ = tff.tensorflow.replace_intrinsics_with_bodies(computation.to_building_block())
-    return tff.backends.native.transform_to_native_form(
-        tff.framework.ConcreteComputation.from_building_block(block),
-        grappler_config=_optimisations(),
-    )
-
-
-def _optimisations() -> tf.compat.v1.ConfigProto:
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
     options.memory_optimization = options.NO_MEM_OPT
@@ -27,7 +20,9 @@ def _optimisations() -> tf.compat.v1.ConfigProto:
     options.constant_folding = options.AGGRESSIVE
     options.function_optimization = options.AGGRESSIVE
     options.loop_optimization = options.AGGRESSIVE
-    return config
+    return tff.backends.native.transform_to_native_form(
+        tff.framework.ConcreteComputation.from_building_block(block), grappler_config=config
+    )
 
 
 def to_bytes(computation: tff.Computation) -> bytes:

@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -70,20 +71,19 @@ def local_runtime(*, for_programs: bool = False) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(signals.Signals())
         context = stack.enter_context(contextlib.closing(_LocalContext(watch)))
-        installed = tff.program.NativeFederatedContext(_Async(context)) if for_programs else context
+        installed: Any = context
+        if for_programs:  # Of a context, TFF calls nothing but this coroutine.
+            asynchronous: Any = types.SimpleNamespace(invoke=context.invoke_async)
+            installed = tff.program.NativeFederatedContext(asynchronous)
         stack.enter_context(tff.framework.get_context_stack().install(installed))
         yield
 
 
 @functools.cache
-def _prepare_exit() -> None:
-    """Lets TFF's default context end before the interpreter does, where it still can."""
-    atexit.register(tff_import.drop_default_context)
-
-
 def _prepare_process() -> None:
-    """Settings of this process that make rounds faster, and its end clean."""
-    _prepare_exit()
+    """Settings of this process that make rounds faster, and its end clean; made once."""
+    # TFF's default context has to end before the interpreter does.
+    atexit.register(tff_import.drop_default_context)
     # Shards already run in parallel: with two threads per operation a round takes a third longer.
     # Once TensorFlow has computed or traced something, the setting cannot be changed
     # (TF_NUM_INTRAOP_THREADS=1 in the environment holds from the start).
@@ -164,16 +164,6 @@ class _Thread:
         A computation is not interrupted while TFF compiles it.
         """
         self._thread.shutdown(wait=not self.abandoned.is_set())
-
-
-class _Async:
-    """The methods of a context that `tff.program.NativeFederatedContext` calls."""
-
-    def __init__(self, context: _LocalContext):
-        self._context = context
-
-    async def invoke(self, comp, arg):
-        return await self._context.invoke_async(comp, arg)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,14 +293,11 @@ class _RayContext(tff.framework.SyncContext):
     def invoke(self, comp, arg):
         if not split_round.has_shards(comp):
             return self._local.invoke(comp, arg)
-        split = self._split(comp)
+        # By identity: the hash of a computation is computed from all of its graphs.
+        if id(comp) not in self._splits:
+            self._splits[id(comp)] = (comp, split_round.split(comp))
+        split = self._splits[id(comp)][1]
         state, shards = arg
         message, kept = self._local.invoke(split.begin, state)
         updates = self._thread.call(self._rounds.updates, split, message, shards)
         return self._local.invoke(split.finish, tff.structure.Struct.unnamed(kept, updates))
-
-    def _split(self, comp):
-        # By identity: the hash of a computation is computed from all of its graphs.
-        if id(comp) not in self._splits:
-            self._splits[id(comp)] = (comp, split_round.split(comp))
-        return self._splits[id(comp)][1]

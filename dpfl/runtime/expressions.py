@@ -25,15 +25,6 @@ class AllEqual:
     value: Any
 
 
-def flatten(value: Any) -> Iterator[Any]:
-    """The values at the server or at clients in a structure of them."""
-    if isinstance(value, Struct):
-        for element in value:
-            yield from flatten(element)
-    else:
-        yield value
-
-
 def of_client(value: Any, index: int) -> Any:
     """The value of client number `index` in a structure of values at clients."""
     if isinstance(value, Struct):
@@ -87,7 +78,10 @@ def _dataset(elements, type_spec):
     """
     leaves = list(_leaves(type_spec))
     rows = [
-        [tf.io.serialize_tensor(leaf).numpy() for leaf in flatten(from_python(element, type_spec))]
+        [
+            tf.io.serialize_tensor(leaf).numpy()
+            for leaf in graphs.leaves(from_python(element, type_spec))
+        ]
         for element in elements
     ]
 
@@ -160,7 +154,12 @@ def _struct(value, type_spec):
 def _array(value, type_spec):
     array = np.asarray(value)
     if np.dtype(type_spec.dtype).kind not in 'OSU' and array.dtype != type_spec.dtype:
-        array = _cast(array, type_spec)
+        of_integers = array.dtype.kind in 'iu' and np.issubdtype(type_spec.dtype, np.integer)
+        if not of_integers and not np.can_cast(array.dtype, type_spec.dtype, 'same_kind'):
+            raise TypeError(f'{type_spec}: must not be an array of {array.dtype}')
+        given, array = array, array.astype(type_spec.dtype)  # Floating-point numbers are rounded.
+        if of_integers and not np.array_equal(array, given):
+            raise TypeError(f'{type_spec}: must be within its range, is an array of {given.dtype}')
     expected = type_spec.shape
     if expected is not None and (
         len(expected) != array.ndim
@@ -168,17 +167,6 @@ def _array(value, type_spec):
     ):
         raise TypeError(f'{type_spec}: must not be an array of shape {list(array.shape)}')
     return array
-
-
-def _cast(array: np.ndarray, type_spec: tff.TensorType) -> np.ndarray:
-    """The same numbers in another type; floating-point numbers are rounded."""
-    of_integers = array.dtype.kind in 'iu' and np.issubdtype(type_spec.dtype, np.integer)
-    if not of_integers and not np.can_cast(array.dtype, type_spec.dtype, 'same_kind'):
-        raise TypeError(f'{type_spec}: must not be an array of {array.dtype}')
-    cast = array.astype(type_spec.dtype)
-    if of_integers and not np.array_equal(cast, array):
-        raise TypeError(f'{type_spec}: must be within its range, is an array of {array.dtype}')
-    return cast
 
 
 def _named(value: Any, type_spec: tff.Type) -> Any:
@@ -366,7 +354,7 @@ def _apply(execution, argument):
 
 
 def _zip_at_clients(execution, argument):
-    leaves = [leaf for leaf in flatten(argument) if isinstance(leaf, list | AllEqual)]
+    leaves = [leaf for leaf in graphs.leaves(argument) if isinstance(leaf, list | AllEqual)]
     if all(isinstance(leaf, AllEqual) for leaf in leaves):
         return AllEqual(of_client(argument, 0))
     return [of_client(argument, index) for index in range(execution.num_clients)]

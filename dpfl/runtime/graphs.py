@@ -8,7 +8,7 @@ as the serialised graph of its data set.
 import collections
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ _SMALL_BYTES = 4 << 20
 # Constants with more elements are made in each call, where one number is all that they have. A
 # session would hold them for good.
 _MOST_CONSTANTS = 1 << 16
+# Outputs of a session from its inputs.
+_Compute = Callable[[list[Any]], list[Any]]
 # Whether this thread computes alone.
 _thread = threading.local()
 
@@ -63,9 +65,10 @@ class Graph:
                 if operation.type == 'ReduceDataset':
                     name = operation.get_attr('f').name
                     _replace(operation, _loop(operation, functions[name].signature.input_arg))
-        self._sessions: list[_Session] = []
-        # Sessions that no call uses, by whether they are for threads that compute alone.
-        self._idle: dict[bool, list[_Session]] = collections.defaultdict(list)
+        self._sessions: list[tf.compat.v1.Session] = []
+        # Functions of sessions that no call uses, by whether they are for threads that compute
+        # alone.
+        self._idle: dict[bool, list[_Compute]] = collections.defaultdict(list)
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -76,16 +79,16 @@ class Graph:
           RuntimeError: if the graph is closed.
           tf.errors.OpError: if TensorFlow fails.
         """
-        arguments = list(_leaves(argument))
+        arguments = list(leaves(argument))
         size = sum(np.asarray(array).nbytes for array in arguments)
         is_alone = getattr(_thread, 'is_alone', False) or size < _SMALL_BYTES
         with self._lock:
             idle = self._idle[is_alone]
-            session = idle.pop() if idle else self._start(is_alone)
+            compute = idle.pop() if idle else self._start(is_alone)
         try:
-            outputs = session(arguments)
+            outputs = compute(arguments)
         finally:
-            idle.append(session)
+            idle.append(compute)
         return _pack(self._result, iter(outputs))
 
     def close(self) -> None:
@@ -95,50 +98,32 @@ class Graph:
             for session in self._sessions:
                 session.close()
 
-    def _start(self, is_alone: bool) -> '_Session':
+    def _start(self, is_alone: bool) -> '_Compute':
+        """Starts a session, which executes one call at a time."""
         if self._is_closed:
             raise RuntimeError('the graph is closed')
-        session = _Session(
-            self._graph, _config(is_alone), self._feeds, self._fetches, self._initializer
-        )
+        config = tf.compat.v1.ConfigProto()
+        if is_alone:
+            config.inter_op_parallelism_threads = -1  # Operations run in the calling thread.
+        # TFF's settings: no optimisation, since graphs were optimised when they were compiled.
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        config.graph_options.optimizer_options.opt_level = -1
+        config.experimental.optimize_for_static_graph = True
+        session = tf.compat.v1.Session(graph=self._graph, config=config)
         self._sessions.append(session)
-        return session
+        initialize = fetch = None  # `make_callable` needs at least one target.
+        if self._initializer:
+            operation = self._graph.get_operation_by_name(self._initializer)
+            initialize = session.make_callable([operation], self._feeds)
+        if self._fetches:
+            fetch = session.make_callable(self._fetches, self._feeds)
 
+        def compute(arguments: list[Any]) -> list[Any]:
+            if initialize is not None:
+                initialize(*arguments)
+            return [] if fetch is None else fetch(*arguments)
 
-class _Session:
-    """Executes a graph, one call at a time."""
-
-    def __init__(self, graph, config, feeds, fetches, initializer):
-        self._session = tf.compat.v1.Session(graph=graph, config=config)
-        operations = [graph.get_operation_by_name(initializer)] if initializer else []
-        # `make_callable` needs at least one target.
-        self._initialize, self._call = [
-            self._session.make_callable(targets, feeds) if targets else _nothing
-            for targets in (operations, fetches)
-        ]
-
-    def __call__(self, arguments):
-        self._initialize(*arguments)
-        return self._call(*arguments)
-
-    def close(self):
-        self._session.close()
-
-
-def _nothing(*arguments):
-    del arguments
-    return []
-
-
-def _config(is_alone: bool) -> tf.compat.v1.ConfigProto:
-    """TFF's settings: no optimisation, since graphs were optimised when they were compiled."""
-    config = tf.compat.v1.ConfigProto()
-    if is_alone:
-        config.inter_op_parallelism_threads = -1  # Operations run in the calling thread.
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = -1
-    config.experimental.optimize_for_static_graph = True
-    return config
+        return compute
 
 
 def _names(binding) -> list[tuple[str, str]]:
@@ -272,10 +257,11 @@ def _replace(operation: tf.Operation, outputs: Sequence[tf.Tensor]) -> None:
         other._add_control_inputs([*kept, *[new.op for new in outputs]])
 
 
-def _leaves(value):
+def leaves(value: Any) -> Iterator[Any]:
+    """The values in a structure of them, in their order; none for None."""
     if isinstance(value, Struct):
         for element in value:
-            yield from _leaves(element)
+            yield from leaves(element)
     elif value is not None:
         yield value
 

@@ -62,7 +62,7 @@ class Interpreter:
         if computation.type_signature.parameter is not None:
             parameter = computation.type_signature.parameter
             arguments = Struct.unnamed(expressions.from_python(argument, parameter))
-        sizes = {len(leaf) for leaf in expressions.flatten(arguments) if isinstance(leaf, list)}
+        sizes = {len(leaf) for leaf in graphs.leaves(arguments) if isinstance(leaf, list)}
         if len(sizes) > 1:
             raise errors.ArgumentError(
                 'clients',

@@ -112,7 +112,10 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     """Settings of a Ray of this process alone, whose files go with the block."""
     from dpfl.runtime import shards  # Loads TensorFlow.
 
-    folder = pathlib.Path(tempfile.mkdtemp(prefix='dpfl-ray-', dir=_short_folder()))
+    parent = tempfile.gettempdir()
+    if len(parent) > _MOST_FOLDER_CHARACTERS:
+        parent = '/tmp'
+    folder = pathlib.Path(tempfile.mkdtemp(prefix='dpfl-ray-', dir=parent))
     token = folder / 'token'
     try:
         token.touch(0o600)
@@ -144,29 +147,23 @@ def _end_processes(folder: pathlib.Path, token: pathlib.Path) -> None:
     Some try for minutes to tell their head something, even if it is gone.
     """
     deadline = time.monotonic() + _LEAVING_SECONDS
-    while (ids := _processes(folder, token)) and time.monotonic() < deadline:
+    setting = os.fsencode(f'{_TOKEN_PATH}={token}')
+    while True:
+        ids = []
+        for path in pathlib.Path('/proc').glob('[0-9]*'):
+            with contextlib.suppress(OSError):  # It has ended, or is that of another user.
+                title = path.joinpath('cmdline').read_bytes()
+                # Processes of other programs may inherit the token.
+                if os.fsencode(folder) in title or (
+                    title.startswith(b'ray::') and setting in path.joinpath('environ').read_bytes()
+                ):
+                    ids.append(int(path.name))
+        if not ids or time.monotonic() >= deadline:
+            break
         time.sleep(_POLL_SECONDS)
     for process in ids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-
-
-def _processes(folder: pathlib.Path, token: pathlib.Path) -> list[int]:
-    """Ids of the processes of the Ray with these files, and of no others that inherit its token."""
-    setting, ids = os.fsencode(f'{_TOKEN_PATH}={token}'), []
-    for path in pathlib.Path('/proc').glob('[0-9]*'):
-        with contextlib.suppress(OSError):  # It has ended, or is that of another user.
-            title = path.joinpath('cmdline').read_bytes()
-            if os.fsencode(folder) in title or (
-                title.startswith(b'ray::') and setting in path.joinpath('environ').read_bytes()
-            ):
-                ids.append(int(path.name))
-    return ids
-
-
-def _short_folder() -> str:
-    folder = tempfile.gettempdir()
-    return folder if len(folder) <= _MOST_FOLDER_CHARACTERS else '/tmp'
 
 
 @contextlib.contextmanager

@@ -143,7 +143,10 @@ class Rounds:
                 del put
                 return lambda index: ('update', data[index])
 
-        num_parts = self._num_parts(split, len(shards))
+        # Into how many parts updates are cut, to be added on Ray; 0 for adding them here.
+        num_parts, size = 0, split_round.num_bytes(updates_type)
+        if split.only_adds and size is not None and size * len(shards) > _MOST_BYTES:
+            num_parts = max(1, min(_MOST_PARTS, self.num_cores() or 1, size // _PART_BYTES))
 
         def submit_all(put: Put) -> Submit:
             program, common, arguments = kept.put(put), put(message), of_shard(put)
@@ -163,13 +166,6 @@ class Rounds:
             return split_round.uncut(parts, updates_type)
         submitted()
         return split_round.join(tasks.results(), updates_type)
-
-    def _num_parts(self, split: split_round.SplitRound, num_shards: int) -> int:
-        """Into how many parts updates are cut, to be added on Ray; 0 for adding them here."""
-        size = split_round.num_bytes(split.work.type_signature.result)
-        if not split.only_adds or size is None or size * num_shards <= _MOST_BYTES:
-            return 0
-        return max(1, min(_MOST_PARTS, self.num_cores() or 1, size // _PART_BYTES))
 
     def _totals(
         self,
@@ -418,7 +414,13 @@ class Cohorts:
         self._of_here = client_data, num_shards, observe, describe
         self._num_shards = num_shards
         self._observe = observe
-        self._reader = _reader(client_data, describe)
+        # Both functions, if they have a form that other processes take.
+        self._reader: Kept | None = None
+        try:
+            data = ray.cloudpickle.dumps((client_data, describe))
+            self._reader = Kept(data) if len(data) <= _MOST_READER_BYTES else None
+        except Exception as error:  # Pickling calls methods of any class.
+            _log.info('the data of clients cannot be read by other processes: %s', error)
         # The next cohort, and the tasks that read it.
         self._next: tuple[Sequence[Any], Tasks] | None = None
         self._here: Any = None
@@ -488,13 +490,3 @@ class Cohorts:
             self._here.close()
         if self._next is not None:
             self._next[1].cancel()
-
-
-def _reader(client_data, describe) -> Kept | None:
-    """Both functions in a form that other processes take; None if there is none."""
-    try:
-        data = ray.cloudpickle.dumps((client_data, describe))
-    except Exception as error:  # Pickling calls methods of any class.
-        _log.info('the data of clients cannot be read by other processes: %s', error)
-        return None
-    return Kept(data) if len(data) <= _MOST_READER_BYTES else None

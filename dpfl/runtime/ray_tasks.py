@@ -171,18 +171,16 @@ def _total(references: Sequence[Any]) -> Any:
         except ray.exceptions.ObjectLostError:
             lost.append(index)
         if not lost and (len(waiting) == _MOST_ADDENDS or index == len(references) - 1):
-            total, waiting = [_added([*total, *waiting])], []
+            addends = [*total, *waiting]
+            vectors = tuple((vector.dtype.str, len(vector)) for vector in addends[0])
+            interpreter, add = _adder(vectors)
+            total, waiting = [list(interpreter.execute(add, addends))], []
     return Lost(lost) if lost else total[0]
-
-
-def _added(addends: Sequence[Sequence[Any]]) -> list[Any]:
-    """The sums of vectors by the operations of `federated_sum`, in the order of the addends."""
-    interpreter, add = _adder(tuple((vector.dtype.str, len(vector)) for vector in addends[0]))
-    return list(interpreter.execute(add, list(addends)))
 
 
 @functools.lru_cache(maxsize=2 * _MAX_PROGRAMS)
 def _adder(vectors: Sequence[tuple[str, int]]) -> Any:
+    """An interpreter and `federated_sum` for vectors of these types and sizes."""
     import numpy as np
     import tensorflow_federated as tff
 

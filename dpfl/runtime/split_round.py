@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from dpfl import errors
-from dpfl.runtime import expressions
+from dpfl.runtime import expressions, graphs
 
 _SERVER_STATE_AND_SHARDS = 2
 
@@ -110,9 +110,7 @@ def cut(update: Any, updates_type: tff.Type, num_parts: int) -> list[list[np.nda
     Returns:
       For each part a vector for each dtype of the tensors.
     """
-    leaves = expressions.flatten(
-        expressions.of_client(expressions.from_python(update, updates_type), 0)
-    )
+    leaves = graphs.leaves(expressions.of_client(expressions.from_python(update, updates_type), 0))
     by_dtype = collections.defaultdict(list)
     for leaf in leaves:
         by_dtype[np.asarray(leaf).dtype.str].append(np.ravel(leaf))

@@ -35,17 +35,15 @@ class Finder:
         spec = machinery.PathFinder.find_spec(name, path, target)
         if reason and (spec is None or name.startswith('tensorflow_federated')):
             return machinery.ModuleSpec(name, _Empty(name, reason), is_package=True)  # type: ignore
-        if spec is not None and not reason:
-            self._check_first(name, spec.loader)
-        return spec
-
-    def _check_first(self, name: str, loader: Any) -> None:
-        """Makes a package's loader look at the version first."""
-        from importlib import metadata
-
+        if spec is None or reason:
+            return spec
+        # The package's loader looks at the version first.
+        loader: Any = spec.loader
         execute = loader.exec_module
 
         def checked(module: Any) -> None:
+            from importlib import metadata
+
             version = metadata.version(name)
             if version != VERSIONS[name]:
                 raise ImportError(f'{name} is {version}, and dpfl needs {VERSIONS[name]}')
@@ -58,10 +56,11 @@ class Finder:
             else:
                 _use_keras_2()
                 execute(module)
-                if name == 'tensorflow_federated':
-                    imported()
+                if name == 'tensorflow_federated' and _is_refused:
+                    drop_default_context()
 
         loader.exec_module = checked
+        return spec
 
 
 class _Empty:
@@ -135,12 +134,6 @@ def refuse_default_context() -> None:
     global _is_refused
     _is_refused = True
     drop_default_context()
-
-
-def imported() -> None:
-    """Called when TFF has just been imported."""
-    if _is_refused:
-        drop_default_context()
 
 
 def drop_default_context() -> None:
