@@ -95,10 +95,6 @@ class Settings:
                 object.__setattr__(self, field.name, _checked(field, kind, value))
             elif not isinstance(value, kind.scalar):
                 raise ArgumentError(field.name, value, f'must be a {kind.scalar.__name__}')
-        self._check_needs()
-        self.check()
-
-    def _check_needs(self) -> None:
         table = {field.name: (field, value) for field, _, value in self.table()}
         for name, (field, value) in table.items():
             needs = field.metadata['needs']
@@ -111,14 +107,14 @@ class Settings:
                     for other, values in needs.items()
                 ]
                 raise ArgumentError(name, shown, f'needs {" or ".join(wanted)}')
+        self.check()
 
     def check(self) -> None:
         """Raises ArgumentError if values contradict each other; subclasses say how."""
 
     def to_dict(self) -> dict[str, Any]:
         """Values that JSON has; `from_dict` reads them back."""
-        fields = dataclasses.fields(self)
-        return {field.name: _json.plain(getattr(self, field.name)) for field in fields}
+        return _json.fields_of(self)
 
     @classmethod
     def from_dict(cls: type[_S], values: Mapping[str, Any]) -> _S:

@@ -65,7 +65,7 @@ def write_atomically(
             with contextlib.suppress(OSError):
                 partial.unlink()  # On a full disk its space is needed.
             raise
-        _sync_directory(path.parent)
+        _sync(path.parent)
 
 
 def append(
@@ -104,7 +104,7 @@ def append(
                     file.truncate(size)
                 raise
         if is_new:
-            _sync_directory(path.parent)
+            _sync(path.parent)
 
 
 def sync(path: pathlib.Path) -> None:
@@ -114,15 +114,11 @@ def sync(path: pathlib.Path) -> None:
       StorageError: if it cannot be written.
     """
     with naming(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path)
 
 
-def _sync_directory(path: pathlib.Path) -> None:
-    """Writes the names in a directory to the disk, such as those of new and renamed files."""
+def _sync(path: pathlib.Path) -> None:
+    """Writes a file's data to the disk, or the names in a directory, such as new ones."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

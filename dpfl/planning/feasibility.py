@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import accounting, errors, mechanisms
+from dpfl import _json, accounting, errors, mechanisms
 from dpfl.mechanisms import rounding
 
 # Limits of `noise_in_model`, from the runs above.
@@ -51,7 +51,7 @@ class Feasibility:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return {**dataclasses.asdict(self), 'advice': list(self.advice)}
+        return _json.fields_of(self)
 
 
 def estimate(

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from dpfl import accounting
+from dpfl import _json, accounting
 from dpfl.errors import ArgumentError
 from dpfl.planning import feasibility
 from dpfl.simulation.training import execution
@@ -54,7 +54,7 @@ class Cost:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, as JSON values."""
-        return {**dataclasses.asdict(self), 'advice': list(self.advice)}
+        return _json.fields_of(self)
 
 
 def dry_run(
