@@ -432,7 +432,7 @@ class AggregatorState(NamedTuple):
 
 
 def _aggregation_process(
-    query: tfp.SumAggregationDPQuery,
+    private_mean: tfp.SumAggregationDPQuery,
     sum_factory: tff.aggregators.UnweightedAggregationFactory,
     value_type: tff.Type,
 ) -> tff.templates.AggregationProcess:
@@ -442,7 +442,7 @@ def _aggregation_process(
     privacy event of a round. Here only whole runs have events.
 
     Args:
-      query: what clients and server compute.
+      private_mean: what clients and server compute.
       sum_factory: sums what clients send.
       value_type: type of a client's value.
 
@@ -450,19 +450,21 @@ def _aggregation_process(
       TypeError: if the query does not take values of this type.
     """
     initial_state = tff.tensorflow.computation(
-        lambda: correlated.without_buffers(query.initial_global_state())
+        lambda: query.replaced(
+            private_mean.initial_global_state(), correlated.NoiseState, correlated.without_buffers
+        )
     )
     state_type = initial_state.type_signature.result
-    sample_params = tff.tensorflow.computation(query.derive_sample_params, state_type)
+    sample_params = tff.tensorflow.computation(private_mean.derive_sample_params, state_type)
     client_work = tff.tensorflow.computation(
-        query.preprocess_record, sample_params.type_signature.result, value_type
+        private_mean.preprocess_record, sample_params.type_signature.result, value_type
     )
     sums = sum_factory.create(client_work.type_signature.result)
 
     @tff.tensorflow.computation(sums.next.type_signature.result.result.member, state_type)
     def server_work(total, state):
-        result, state, _ = query.get_noised_result(total, state)
-        return result, state, query.derive_metrics(state)
+        result, state, _ = private_mean.get_noised_result(total, state)
+        return result, state, private_mean.derive_metrics(state)
 
     @tff.federated_computation
     def initialize():

@@ -197,16 +197,19 @@ class Execution:
 
     Attributes:
       graph: returns the executable graph of a TensorFlow block.
-      map: applies a function to each value of a list, several at a time; the results are in order.
-      stream: the same, but there are only a few results at a time, the others being computed when
-        these have been taken.
+      stream: applies a function to each value of a list, several at a time; the results are in
+        order. There are only a few at a time, or up to the number that is its third argument: the
+        others are computed when these have been taken.
       num_clients: number of clients.
     """
 
     graph: Callable[[Any], graphs.Graph]
-    map: Callable[[Callable[[Any], Any], list[Any]], list[Any]]
-    stream: Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
+    stream: Callable[..., Iterator[Any]]
     num_clients: int
+
+    def map(self, function: Callable[[Any], Any], members: list[Any]) -> list[Any]:
+        """The results of a function for each value of a list, in order."""
+        return list(self.stream(function, members, len(members)))
 
     def evaluate(self, block: Any, names: Mapping[str, Any]) -> Any:
         """The value of an expression. Functions become Python functions.

@@ -70,13 +70,7 @@ class Interpreter:
                 f'must be equally many in all arguments, are {sorted(sizes)}',
             )
 
-        def at_clients(function, members):
-            return list(self._stream(function, members, len(members)))
-
-        def stream(function, members):
-            return self._stream(function, members, self._num_threads)
-
-        execution = expressions.Execution(program.graph, at_clients, stream, max(sizes, default=0))
+        execution = expressions.Execution(program.graph, self._stream, max(sizes, default=0))
         try:
             function = execution.evaluate(program.block, {})
             result = function(*arguments) if callable(function) else function
@@ -109,9 +103,12 @@ class Interpreter:
                 self._programs.popitem(last=False)[1].close()
         return program
 
-    def _stream(self, function, members, most: int) -> Iterator[Any]:
-        """The results of a function for the clients' values in order, `most` of them at a time."""
-        members = iter(members)
+    def _stream(self, function, members, most: int | None = None) -> Iterator[Any]:
+        """The results of a function for the clients' values in order, `most` of them at a time.
+
+        By default there are as many at a time as there are threads.
+        """
+        most, members = most or self._num_threads, iter(members)
         waiting: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
             while True:

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tree
 
 from dpfl import errors, mechanisms
 from dpfl.aggregators import flat
@@ -206,23 +205,18 @@ def _zero_buffers(kernel, record_specs) -> dict[str, tf.Tensor]:
     }
 
 
-def without_buffers(state: Any) -> Any:
+def without_buffers(state: NoiseState) -> NoiseState:
     """A state before the first round, when all buffers are zero, without them.
 
     The number of buffers is not static in it, nor in the states of the rounds that follow.
     """
-
-    def emptied(part):
-        if not isinstance(part, NoiseState) or not isinstance(part.past, dict):
-            return None
-        past = {
-            name: of_any_length(buffers[:0])
-            for name, buffers in part.past.items()
-            if buffers.shape[0]
-        }
-        return part._replace(past={**part.past, **past})
-
-    return tree.traverse(emptied, state)
+    if not isinstance(state.past, dict):
+        return state
+    past = {
+        name: of_any_length(buffers[:0]) if buffers.shape[0] else buffers
+        for name, buffers in state.past.items()
+    }
+    return state._replace(past=past)
 
 
 def _drawn(round_key, dtype, size):

@@ -15,11 +15,10 @@ ring supplies a saved state with the same bits, after it has recomputed the roun
 
 import bisect
 import functools
-import os
 
 import numpy as np
 
-from dpfl import _progress, accounting, errors
+from dpfl import _progress
 from dpfl.accounting import hardened
 from dpfl.accounting.records import journal
 from dpfl.aggregators.noise import correlated, hardened_query, noise_ring
@@ -36,30 +35,16 @@ class HardenedRing(noise_ring.SuppliedRows):
     """The ring of a plan with hardened noise; arguments are those of `build_noise_ring`.
 
     In a forked process it starts anew, and gives the same bits.
-
-    Raises:
-      ValueError: if the plan has other noise.
     """
 
     _row_type = hardened_query.IntegerRow
     _noises = 'hardened noises'
     _survives_fork = True
 
-    def __init__(
-        self,
-        plan: accounting.PrivacyPlan,
-        directory: str | os.PathLike | None = None,
-        *,
-        show_progress: bool = True,
-    ):
-        if plan.noise != 'hardened':
-            raise errors.ArgumentError('noise', plan.noise, 'must be hardened with a HardenedRing')
-        super().__init__(plan, directory, show_progress=show_progress)
-
     def _source_of(self, state: correlated.NoiseState) -> int:
         return int(state.past.size)
 
-    def _make_streams(self, source: int) -> dict[str, noise_ring.Stream]:
+    def _make_streams(self, source: int) -> dict[str, noise_ring.BlockStream]:
         return {'values': _Stream(self._kernel, self._fresh_rounds, source, self._directory)}
 
     def _key_of_round(self, state: correlated.NoiseState, t: int, context: str) -> np.ndarray:

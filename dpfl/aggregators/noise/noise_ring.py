@@ -31,7 +31,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -70,18 +70,10 @@ def run_all(
         concurrent.futures.wait(futures)
 
 
-class Stream(Protocol):
-    """Noise rows of a run, in any order; those in order are the fastest."""
+class BlockStream(abc.ABC):
+    """Noise rows of a run, in any order; those in order are the fastest.
 
-    def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
-        """Row of the last of the rounds with these keys, int64 [rounds, words]; [size]."""
-
-    def close(self) -> None:
-        """Ends its threads and frees its memory."""
-
-
-class BlockStream:
-    """Past noise in blocks of coordinates, [blocks, buffers, block], and threads that work on it.
+    Past noise is in blocks of coordinates, [blocks, buffers, block], and threads work on it.
 
     Args:
       kernel: how to stream the noise.
@@ -109,6 +101,10 @@ class BlockStream:
         self._past = _zeros((self._blocks, kernel.buffers, self._block), dtype, directory)
         self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
         self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'noise blocks')
+
+    @abc.abstractmethod
+    def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
+        """Row of the last of the rounds with these keys, int64 [rounds, words]; [size]."""
 
     def close(self) -> None:
         """Ends the threads and frees the memory."""
@@ -170,7 +166,7 @@ class SuppliedRows(abc.ABC):
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()  # Rows are computed one after the other.
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, BlockStream] = {}
         self._source: Hashable = None  # Sizes of the rows.
         self._latest: tuple[bytes, dict[str, np.ndarray]] = b'', {}  # Keys and rows.
 
@@ -193,7 +189,7 @@ class SuppliedRows(abc.ABC):
         """The sizes in a state, which determine the streams."""
 
     @abc.abstractmethod
-    def _make_streams(self, source: Any) -> dict[str, Stream]:
+    def _make_streams(self, source: Any) -> dict[str, BlockStream]:
         """A stream for each field of `_row_type` that holds noise."""
 
     @abc.abstractmethod
@@ -297,7 +293,7 @@ class NoiseRing(SuppliedRows):
     def _source_of(self, state: correlated.NoiseState) -> tuple:
         return tuple(np.asarray(state.past.sizes))
 
-    def _make_streams(self, source: tuple) -> dict[str, Stream]:
+    def _make_streams(self, source: tuple) -> dict[str, BlockStream]:
         return {
             dtype.name: _Stream(self._kernel, self._fresh_rounds, dtype, int(size), self._directory)
             for dtype, size in zip(flat.DTYPES, source, strict=True)

@@ -318,8 +318,6 @@ def _check_refused(ring_type, plan, state, message, context=()):
 def test_states_and_contexts_that_a_ring_cannot_serve_are_refused():
     default, hard = _plan('default'), _plan('hardened')
     held = aggregators.build_query(default, record_specs=_SPECS['default']).initial_global_state()
-    is_default = 'noise=default: must be hardened with a HardenedRing'
-    _check_refused(hardened_ring.HardenedRing, default, held, is_default)
     _check_refused(hardened_ring.HardenedRing, hard, held, 'state: holds 0 hardened noises, must')
     _check_refused(
         noise_ring.NoiseRing, default, held, 'state: holds 0 noises to be supplied, must'
