@@ -80,21 +80,16 @@ def optimize_blt(
     _validate.integer('starts', starts, minimum=1, maximum=_MAX_STARTS)
     problem = driver.Problem('optimize_blt', participation, loss, workload, progress)
 
-    def objective(error: blt_loss.ErrorFunction) -> blt_loss.ObjectiveFunction:
-        sensitivity = functools.partial(blt_loss.log_sensitivity, participation=participation)
-        return functools.partial(blt_loss.log_loss, error, sensitivity)
-
     def optimum() -> blt.Blt:
-        search = Search(participation.rounds, num_buffers, problem.report)
         error = blt_loss.prefix_error(participation.rounds, loss)
         grids = _grid_starts(participation, 2 * num_buffers)[: 1 + starts]
-        log_rates = search.run_from(objective(error), grids)
+        log_rates = Search(problem, num_buffers, error).run_from(grids)
         if problem.workload is not None:
             log_rates = driver.over_workload(
                 problem,
                 log_rates,
                 blt_loss.series_error,
-                lambda start, error: search.run_from(objective(error), [start]),
+                lambda start, error: Search(problem, num_buffers, error).run_from([start]),
                 functools.partial(of_log_rates, participation.rounds),
             )
         return of_log_rates(participation.rounds, log_rates)
@@ -142,36 +137,43 @@ class _Point(NamedTuple):
 
 
 class Search:
-    """Search for the at most `2 num_buffers` rates where an objective is least.
+    """Search for the at most `2 num_buffers` rates where the loss is least.
 
-    An objective is a function as `blt_loss.log_loss`.
+    Args:
+      problem: the problem; its workload counts through `error` only.
+      num_buffers: largest number of buffers.
+      error: of the rates and weights of C^-1.
     """
 
-    def __init__(self, rounds: int, num_buffers: int, report: Callable[[str, float], None]):
-        self._rounds = rounds
+    def __init__(self, problem: driver.Problem, num_buffers: int, error: blt_loss.ErrorFunction):
+        self._rounds = problem.participation.rounds
         self._most_rates = 2 * num_buffers
-        self._report = report
+        self._report = problem.report
+        sensitivity = functools.partial(
+            blt_loss.log_sensitivity, participation=problem.participation
+        )
+        self._objective: Callable[..., tuple[float, np.ndarray]] = functools.partial(
+            blt_loss.log_loss, error, sensitivity
+        )
 
-    def run_from(
-        self, objective: blt_loss.ObjectiveFunction, log_rates: Sequence[np.ndarray]
-    ) -> np.ndarray:
+    def run_from(self, log_rates: Sequence[np.ndarray]) -> np.ndarray:
         """Log rates of least loss, from the first start and the best of the others."""
         first, *others = (
             # An earlier result may have a negative inverse decay.
-            self._minimize(objective, start + min(0.0, _NEAR_ZERO - start[-1]), _COARSE)
+            self._minimize(start + min(0.0, _NEAR_ZERO - start[-1]), _COARSE)
             for start in log_rates
         )
-        improved = [self._improve(objective, first)]
+        improved = [self._improve(first)]
         self._report('grown', improved[0].value)
         if others:
             best = min(others, key=lambda other: other.value)
             self._report('best start', best.value)
-            improved.append(self._improve(objective, best))
-        best = self._beyond_zero(objective, min(improved, key=lambda point: point.value))
+            improved.append(self._improve(best))
+        best = self._beyond_zero(min(improved, key=lambda point: point.value))
         self._report('found', best.value)
         return best.log_rates
 
-    def _minimize(self, objective, log_rates, stages=_FINE, last_is_free=False) -> _Point:
+    def _minimize(self, log_rates, stages=_FINE, last_is_free=False) -> _Point:
         """Local minimum, in stages of a penalty and a tolerance each."""
         coordinates = blt_loss.coordinates_of(log_rates, last_is_free)
         bounds = [_BOUNDS] * coordinates.size
@@ -179,7 +181,7 @@ class Search:
             bounds[-1] = _LOGIT_BOUNDS
         for barrier, tolerance in stages:
             value, coordinates = driver.descend(
-                functools.partial(objective, barrier=barrier, last_is_free=last_is_free),
+                functools.partial(self._objective, barrier=barrier, last_is_free=last_is_free),
                 coordinates,
                 iterations=_MAX_ITERATIONS,
                 tolerance=tolerance,
@@ -188,45 +190,45 @@ class Search:
             )
         return _Point(value, blt_loss.log_rates_of(coordinates, last_is_free))
 
-    def _improve(self, objective, point: _Point) -> _Point:
+    def _improve(self, point: _Point) -> _Point:
         """Removes buffers without effect, and adds pairs of rates while that lowers the loss."""
-        point = self._stripped(objective, point)
+        point = self._stripped(point)
         while True:
             room = self._most_rates - point.log_rates.size
             candidates = []
             if room >= 2:
-                candidates += self._with_a_pair(objective, point.log_rates)
+                candidates += self._with_a_pair(point.log_rates)
             if room >= 1 and point.log_rates.size % 2:
                 # Turn a decay of exactly 1 into one that is nearly 1.
                 least = min(point.log_rates[0] - 2, np.log(1e-3 / self._rounds))
-                candidates.append(_value(objective, np.append(least, point.log_rates)))
+                candidates.append(self._value(np.append(least, point.log_rates)))
             if not candidates:
                 return point
             start = min(candidates, key=lambda candidate: candidate.value)
-            better = self._minimize(objective, start.log_rates, _COARSE)
-            better = self._stripped(objective, better)
+            better = self._minimize(start.log_rates, _COARSE)
+            better = self._stripped(better)
             if better.value >= point.value - _TOLERANCE:
                 return point
             point = better
 
-    def _stripped(self, objective, point: _Point) -> _Point:
+    def _stripped(self, point: _Point) -> _Point:
         """The local minimum nearby, without buffers that have no effect."""
         while point.log_rates.size > 2:
-            candidates = [_value(objective, point.log_rates[1:])]
+            candidates = [self._value(point.log_rates[1:])]
             if point.log_rates.size > 3:
                 closest = int(np.diff(point.log_rates).argmin())
                 fewer = np.delete(point.log_rates, [closest, closest + 1])
-                candidates.append(_value(objective, fewer))
+                candidates.append(self._value(fewer))
             best = min(candidates, key=lambda candidate: candidate.value)
             if best.value > point.value + _PRUNING_TOLERANCE:
                 break
-            best = self._minimize(objective, best.log_rates)
+            best = self._minimize(best.log_rates)
             if best.value > point.value + _TOLERANCE:
                 break
             point = best
-        return self._minimize(objective, point.log_rates)
+        return self._minimize(point.log_rates)
 
-    def _with_a_pair(self, objective, log_rates) -> list[_Point]:
+    def _with_a_pair(self, log_rates) -> list[_Point]:
         """The best place for another pair of neighbouring rates, for each width of the pair."""
         candidates = []
         for width in _PAIR_WIDTHS:
@@ -237,12 +239,12 @@ class Search:
                 if np.ptp(np.searchsorted(log_rates, ends)) == 0:
                     wider = np.sort(np.append(log_rates, ends))
                     if np.diff(wider).min() > 1e-3:
-                        tried.append(_value(objective, wider))
+                        tried.append(self._value(wider))
             if tried:
                 candidates.append(min(tried, key=lambda point: point.value))
         return candidates
 
-    def _beyond_zero(self, objective, point: _Point) -> _Point:
+    def _beyond_zero(self, point: _Point) -> _Point:
         """Lets the smallest inverse decay become negative, with and without a new decay near 0."""
         starts = [point.log_rates] if point.log_rates[-1] > _NEAR_ZERO else []
         if self._most_rates - point.log_rates.size >= 2:
@@ -250,11 +252,10 @@ class Search:
             if point.log_rates[-2] < top[0]:
                 starts.append(np.append(point.log_rates[:-1], top))
         for start in starts:
-            free = self._minimize(objective, start, _TWO_STAGES, last_is_free=True)
+            free = self._minimize(start, _TWO_STAGES, last_is_free=True)
             if free.value < point.value - _TOLERANCE:
                 point = free
         return point
 
-
-def _value(objective, log_rates) -> _Point:
-    return _Point(objective(blt_loss.coordinates_of(log_rates))[0], log_rates)
+    def _value(self, log_rates) -> _Point:
+        return _Point(self._objective(blt_loss.coordinates_of(log_rates))[0], log_rates)

@@ -24,8 +24,6 @@ _LEAST_LOG = -700.0
 ValueAndSlopes = tuple[float, np.ndarray, np.ndarray]
 # Log of the squared error or sensitivity as a function of rates and weights, [d] each.
 ErrorFunction = Callable[[np.ndarray, np.ndarray], ValueAndSlopes]
-# Value and gradient as a function of coordinates, barrier and last_is_free, see `log_loss`.
-ObjectiveFunction = Callable[[np.ndarray, float, bool], tuple[float, np.ndarray]]
 
 
 def pair_rates(rates: np.ndarray) -> np.ndarray:
