@@ -16,7 +16,7 @@ import math
 import pathlib
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -100,71 +100,50 @@ class Problem:
     ) -> _M:
         """The candidate of least proven loss, the first of several; cached on disk.
 
+        An entry is computed again and replaced if it is not a valid mechanism, or was not made for
+        exactly this problem and these settings.
+
         Args:
           kind: class of the candidates.
           candidates: makes them; only called if the result is not cached.
           version: of the optimiser, part of the key.
-          make: as in `cached`.
-          **settings: what else the result depends on, see `cached`.
+          make: makes the mechanism of the values of an entry, by name; None for `kind`.
+          **settings: what else the result depends on: plain numbers, strings, lists and None.
         """
         schema = self.participation
-        key = {
-            'version': version,
-            'participation': [schema.rounds, schema.min_separation, schema.count],
-            'loss': self.loss,
-            'workload': _cache.array_key(self.workload),
-            **settings,
-        }
+        key = json.dumps(
+            {
+                'schema_version': _SCHEMA_VERSION,
+                'kind': self.optimizer,
+                'version': version,
+                'participation': [schema.rounds, schema.min_separation, schema.count],
+                'loss': self.loss,
+                'workload': _cache.array_key(self.workload),
+                **settings,
+            },
+            sort_keys=True,
+            allow_nan=False,
+        )
 
         def best() -> _M:
             made = list(candidates())
             return min(made, key=self.proven) if len(made) > 1 else made[0]
 
-        return cached(self.optimizer, kind, key, best, make=make)
+        def read(path: pathlib.Path) -> _M | None:
+            with _files.open_regular(path) as file, zipfile.ZipFile(file) as archive:
+                seal = archive.comment
+            values = mechanism_file.read(path)
+            if values.pop('mechanism', None) != kind.name:
+                return None
+            mechanism = (make or kind)(**values)
+            return mechanism if seal == _seal(key, mechanism) else None
 
+        def write(mechanism: _M, path: pathlib.Path) -> None:
+            mechanism_file.write(mechanism.to_dict(), path)
+            with zipfile.ZipFile(path, 'a') as archive:
+                archive.comment = _seal(key, mechanism)
 
-def cached(
-    optimizer: str,
-    kind: type[_M],
-    key_fields: Mapping[str, Any],
-    compute: Callable[[], _M],
-    *,
-    make: Callable[..., _M] | None = None,
-) -> _M:
-    """The cached mechanism for these fields, else that of `compute`, which is then cached.
-
-    An entry is computed again and replaced if it is not a valid mechanism, or was not made for
-    exactly these fields.
-
-    Args:
-      optimizer: name of the optimiser.
-      kind: class of the result.
-      key_fields: everything that the result depends on, including the optimiser's version: plain
-        numbers, strings, lists and None; see `_cache.array_key`.
-      compute: makes the mechanism; only called if it is not cached.
-      make: makes the mechanism of the values of an entry, by name; None for `kind`.
-    """
-    key = json.dumps(
-        {'schema_version': _SCHEMA_VERSION, 'kind': optimizer, **key_fields},
-        sort_keys=True,
-        allow_nan=False,
-    )
-
-    def read(path: pathlib.Path) -> _M | None:
-        with _files.open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            seal = archive.comment
-        values = mechanism_file.read(path)
-        if values.pop('mechanism', None) != kind.name:
-            return None
-        mechanism = (make or kind)(**values)
-        return mechanism if seal == _seal(key, mechanism) else None
-
-    def write(mechanism: _M, path: pathlib.Path) -> None:
-        mechanism_file.write(mechanism.to_dict(), path)
-        with zipfile.ZipFile(path, 'a') as archive:
-            archive.comment = _seal(key, mechanism)
-
-    return _cache.cached(f'{optimizer}-*.npz', key, compute, read=read, write=write)
+        return _cache.cached(f'{self.optimizer}-*.npz', key, best, read=read, write=write)
 
 
 def _seal(key: str, mechanism: Mechanism) -> bytes:

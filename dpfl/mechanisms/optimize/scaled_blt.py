@@ -266,7 +266,7 @@ def optimize_scaled_blt(
 
 
 def from_entry(base: dict[str, Any], **values: Any) -> ColumnScaled:
-    """The mechanism of a cached entry's values; the argument `make` of `driver.cached`.
+    """The mechanism of a cached entry's values; the argument `make` of `Problem.solve`.
 
     Args:
       base: values of the base, as its `to_dict` gives them.

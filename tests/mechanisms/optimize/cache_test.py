@@ -9,6 +9,7 @@ from dpfl.mechanisms.optimize import driver
 
 _BLT = mechanisms.Blt(7, [0.9, 1 / 3], [0.2, 0.1])
 _OTHER = mechanisms.Blt(7, [0.8], [0.2])
+_SCHEMA = Participation(7)
 
 
 @pytest.fixture(name='directory')
@@ -20,8 +21,10 @@ def _directory(monkeypatch, tmp_path):
 
 def _cached(result=_BLT, kind='kind', **fields):
     """What is kept for the fields, or else the result; and whether that was computed."""
-    calls = []
-    found = driver.cached(kind, mechanisms.Blt, fields, lambda: calls.append(kind) or result)
+    calls, problem = [], driver.Problem(kind, _SCHEMA, 'max', None)
+    found = problem.solve(
+        mechanisms.Blt, lambda: calls.append(kind) or [result], version=1, **fields
+    )
     return found, bool(calls)
 
 
@@ -75,7 +78,7 @@ def test_a_directory_that_cannot_be_written_is_no_error(directory, monkeypatch, 
         assert _cached() == (_BLT, True)
     assert not list(directory.iterdir())  # Nothing unfinished is left.
     with pytest.raises(OSError, match='no space left'):  # Of an optimiser it is not hidden.
-        driver.cached('kind', mechanisms.Blt, {}, full)
+        driver.Problem('other', _SCHEMA, 'max', None).solve(mechanisms.Blt, full, version=1)
     in_the_way = tmp_path / 'file'
     in_the_way.write_text('')
     monkeypatch.setenv('DPFL_CACHE_DIR', str(in_the_way))
