@@ -444,14 +444,10 @@ class Problem:
             parts.append(np.log(weights))
         return np.concatenate(parts)
 
-    def chain(self, parameters: np.ndarray) -> tuple[Chain, np.ndarray]:
-        """The chain and the weights of such logits."""
-        start, step, share, weights = self._split(parameters)
-        return Chain(start, step, step * share), weights
-
     def _split(
         self, parameters: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Probabilities of starts and steps, shares of kept signs, and weights, of such logits."""
         start, step, share, weights = np.split(parameters, self._ends)
         cells = self.size.offsets
         rows, columns = self._upper
@@ -549,7 +545,8 @@ class Problem:
             pairs=20,
             bounds=[(-_LARGEST_LOGIT, _LARGEST_LOGIT)] * start.size,
         )
-        return self.chain(logits)
+        first, step, share, weights = self._split(logits)
+        return Chain(first, step, step * share), weights
 
 
 def _through_softmax(shares: np.ndarray, gradient: np.ndarray) -> np.ndarray:
