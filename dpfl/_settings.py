@@ -106,7 +106,9 @@ class Settings:
                     f'{other}={" or ".join(values)}' if values else other
                     for other, values in needs.items()
                 ]
-                raise ArgumentError(name, shown, f'needs {" or ".join(wanted)}')
+                *others, last = wanted
+                needed = f'{", ".join(others)} or {last}' if others else last
+                raise ArgumentError(name, shown, f'needs {needed}')
         self.check()
 
     def check(self) -> None:

@@ -17,17 +17,26 @@ audit the code of these features.
 """
 
 import pathlib
+from typing import TYPE_CHECKING
 
-from dpfl import errors
+from dpfl import _progress, errors
 from dpfl.accounting.measured.measured import audit_section
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import verified_run
+from dpfl.reporting import plain_text
+from dpfl.simulation.training import plan as plans
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import PrivacyConfig
-from dpfl.simulation.training.round_config import ParticipationConfig
+from dpfl.simulation.training.round_config import ParticipationConfig, SamplingConfig
+
+if TYPE_CHECKING:
+    from dpfl.auditing.aggregator_audit import AggregatorAudit
+
+# Coordinates of a run with rounding: fewer, because every update is rotated.
+_ROTATED_COORDINATES = 1024
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _PRIVACY = SettingsFlags(
@@ -66,21 +75,49 @@ def main() -> None:
     if directory:
         _show_run(directory)
         return
+    audit = _audited()
+    output_flags.show(_FORMAT, audit.to_dict(), _text(audit), allow_nan=False)
+    if audit.exceeds_claim:
+        raise errors.RunError('a lower bound is above what the plan claims')
+
+
+def _audited() -> 'AggregatorAudit':
+    """Audits the aggregator of the plan that the flags describe, with a progress bar."""
     schema, privacy, config = _SCHEMA.read(), _PRIVACY.read(), _AUDIT.read()
     # Loads TensorFlow, which takes seconds: a bad flag is refused before.
-    from dpfl.cli.results import aggregator_audit
+    from dpfl.auditing import aggregator_audit
 
-    found = aggregator_audit.of(schema, privacy, config)
-    text = aggregator_audit.text(found)
-    output_flags.show(_FORMAT, found.to_dict(), text, allow_nan=False)
-    if found.exceeds_claim:
-        raise errors.RunError('a lower bound is above what the plan claims')
+    size = aggregator_audit.COORDINATES
+    if privacy.secagg:
+        size = privacy.model_dimension or _ROTATED_COORDINATES
+    with command_line.refusing_bad_values():
+        sampling = SamplingConfig(**schema.flat(), clients_per_round=size)
+        plan = plans.build_plan(privacy, sampling, population=lambda: size, dimension=lambda: size)
+        plans.check_schedule(plan)
+        total = plan.participation.rounds * aggregator_audit.runs(plan, config)
+        with _progress.bar(total=total, unit='round', delay=1.0) as bar:
+            return aggregator_audit.audit(
+                plan, config, privacy.delta, privacy.accountant_of(plan), bar.update
+            )
+
+
+def _text(audit: 'AggregatorAudit') -> str:
+    """The audit as a table, with its assumptions."""
+    values = audit.to_dict()
+    assumptions = values.pop('assumptions')
+    values['pattern'] = ','.join(map(str, values['pattern']))
+    values['exceeded'] = 'yes' if values.pop('exceeds_claim') else 'no'
+    powers = values.pop('power').items()
+    values['power'] = ', '.join(f'{name} {value:.3g}' for name, value in powers)
+    return '\n'.join(
+        [plain_text.table(values), '', *(f'- {assumption}' for assumption in assumptions)]
+    )
 
 
 def _show_run(directory: str) -> None:
     """Verifies a finished run as `report_privacy --run_dir` does, and prints its audit."""
     command_line.refuse_others('run_dir', *_FORMAT.names)
-    _, report = verified_run.verify(pathlib.Path(directory))
+    report = verified_run.verify(pathlib.Path(directory))
     measured = report.measured
     if measured is None:
         raise command_line.UsageError(

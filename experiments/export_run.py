@@ -41,7 +41,7 @@ def main() -> None:
     if not _PUBLIC.value:
         raise command_line.UsageError('--public: must be given; the copy is made to be public')
     _check_output(run, output)
-    _, report = verified_run.verify(run)
+    report = verified_run.verify(run)
     verified_run.check_copy(run, report)
     record = dataclasses.replace(archive.read_plan(run), exported=True)
     names = verified_run.write_copy(run, output, record)

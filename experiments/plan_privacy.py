@@ -61,36 +61,29 @@ from absl import flags
 from dpfl.accounting import gaussian
 from dpfl.accounting.records import archive
 from dpfl.accounting.sampling import kinds
-from dpfl.cli.command import command_line, program
+from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.participation_log import PaceConfig
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import plan_answer
 from dpfl.cli.results.plan_request import PlanningConfig, Request
-from dpfl.simulation.population import TimerConfig
 from dpfl.simulation.training.mechanism import AUTO, NAMES
 from dpfl.simulation.training.privacy_config import ClippingConfig, PrivacyConfig
-from dpfl.simulation.training.round_config import OF_KINDS, SamplingConfig
+from dpfl.simulation.training.round_config import SamplingConfig
 
-_SCHEMA = SettingsFlags(
+_SAMPLING = SettingsFlags(
     SamplingConfig,
-    only=('rounds', 'min_separation', 'max_participations', 'population', 'clients_per_round'),
-    defaults={'min_separation': None, 'clients_per_round': None},
+    skip=('timer_hours',),
+    defaults={'min_separation': None, 'clients_per_round': None, 'sampling': kinds.NONE},
+    choices={'sampling': kinds.names()},
     help={
         'min_separation': 'A client that takes part in round i may do so again in round '
         'i + min_separation at the earliest; by default the largest value that the population or '
         'the timer allows.',
         'population': 'Estimated number of clients.',
         'clients_per_round': 'Cohort size, also called the report goal.',
-    },
-)
-_TIMER = SettingsFlags(
-    TimerConfig,
-    defaults={'timer_hours': None},
-    help={
-        'timer_hours': 'Hours until a client may take part again; needs --round_minutes, '
-        '--round_times or --rounds_by_day. Without a timer and --min_separation, the separation is '
-        'the largest that the population allows.'
+        'sampling': 'Secret random sampling that the guarantee relies on. Clients are then not '
+        'kept apart otherwise. docs/reference/sampling.md says which noise each of them needs.',
     },
 )
 _CLIPPING = {*ClippingConfig().flat()} - {'clip_norm'}
@@ -107,18 +100,7 @@ _PRIVACY = SettingsFlags(
         'target_epsilon': 'Epsilon to meet at --delta, by --accountant.',
     },
 )
-_SAMPLING = SettingsFlags(
-    SamplingConfig,
-    only=('sampling', *OF_KINDS),
-    defaults={'sampling': 'none'},
-    choices={'sampling': kinds.names()},
-    help={
-        'sampling': 'Secret random sampling that the guarantee relies on. Clients are then not '
-        'kept apart otherwise. docs/reference/sampling.md says which noise each of them needs.'
-    },
-)
 _PLANNING = SettingsFlags(PlanningConfig)
-_TIMING = SettingsFlags(PaceConfig)
 _PLOT = SettingsFlags(output_flags.PlotConfig, help={'plot': 'File of the plot of a sweep.'})
 _DATA = SettingsFlags(output_flags.DataConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
@@ -148,59 +130,34 @@ _OF_RUN = (
     'sweep_clients_per_round',
     'sweep_min_separation',
     'sweep_population',
-    'timer_hours',
     *PaceConfig().flat(),
 )
 
 
 def main() -> None:
     """Prints the plan, or the plans of a sweep, and draws the plot."""
-    path = _PLOT.read().plot
-    command_line.check_writable(None, path, _DATA.read().data)
+    path, data = _PLOT.read().plot, _DATA.read().data
+    command_line.check_writable(None, path, data)
     with command_line.refusing_bad_values():
         request = _request()
         if path and not request.sweeps:
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = plan_answer.answer(request)
-        output_flags.write_rows(_DATA.read().data, [*found.rows, *found.left])
-    if text := gaussian.delta_warning(request.privacy.delta, request.schema['population']):
-        print(text, file=sys.stderr)
+        output_flags.write_rows(data, [*found.rows, *found.left])
+        values, text = found.to_dict(), found.text(data)
+    if warning := gaussian.delta_warning(request.privacy.delta, request.schema['population']):
+        print(warning, file=sys.stderr)
     if path:
-        command_line.save_plot(plan_answer.figure_of(request, found), path)
-    commands = [
-        program.command(name, *(['--output_dir=runs/planned'] if name == 'train' else []), *given)
-        for name, given in found.commands
-    ]
-    if found.taken is None:
-        parts = [plan_answer.text(found.rows, found.assumptions)]
-    else:
-        row, data = dict(found.rows[0]), _DATA.read().data
-        reasons = f'reasons in {data}' if data else '--data=FILE writes the reasons'
-        why = row.pop('verdict').removeprefix('taken: ')
-        parts = [f'took {row.pop("mechanism")}, {why}; {reasons}\n']
-        parts.append(plan_answer.text([row], found.taken))
-    if found.feasibility is not None:
-        parts.append(f'\n{found.feasibility}\n')
-    if commands:
-        parts.append('A run with this plan; add the task, the model and the learning rates:')
-    values = {**found.to_dict(), 'commands': commands}
-    text = '\n'.join([*parts, *commands])
+        command_line.save_plot(found.figure(), path)
     output_flags.show(_FORMAT, values, text, indent=2, allow_nan=False)
 
 
 def _request() -> Request:
     """The request of the flags; with --run_dir, the plan of that run takes the place of flags."""
     run_dir, privacy = _RUN.read().run_dir, _PRIVACY.read()
-    schema = {**_SCHEMA.values(), **_TIMER.values()}
-    planning, timing = _PLANNING.read(), _TIMING.read()
+    planning, schema = _PLANNING.read(), _SAMPLING.values()
     if run_dir is None:
-        return Request(
-            privacy=privacy,
-            planning=planning,
-            schema=schema,
-            timing=timing,
-            **_SAMPLING.values(),
-        )
+        return Request(privacy=privacy, planning=planning, schema=schema)
     command_line.refuse_others('run_dir', *_OF_RUN)
     record = archive.read_plan(run_dir)
     plan = record.plan
@@ -217,9 +174,11 @@ def _request() -> Request:
     return Request(
         privacy=privacy,
         planning=planning,
-        schema={**schema, 'rounds': plan.participation.rounds},
-        timing=timing,
-        sampling=plan.sampling_name,
+        schema={
+            **schema,
+            'rounds': plan.participation.rounds,
+            'sampling': plan.sampling_name,
+        },
         run=plan,
     )
 

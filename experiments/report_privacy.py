@@ -27,44 +27,36 @@ run that trains now it prints the report so far; it neither stops the run nor ch
 signs a report, --verify=<report> --public_key=<file> verifies it (docs/reference/files.md).
 """
 
+import sys
+from typing import Any
+
 from absl import flags
 
 from dpfl import accounting
+from dpfl.accounting import gaussian
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, participation_log
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import planned_report, report_files, verified_run
-from dpfl.simulation.training.mechanism import NAMES, MechanismConfig
-from dpfl.simulation.training.privacy_config import (
-    ClippingConfig,
-    NoiseConfig,
-    SecureAggregationConfig,
-)
-from dpfl.simulation.training.round_config import OF_KINDS, SamplingConfig
+from dpfl.cli.results import report_files, verified_run
+from dpfl.simulation.training.mechanism import NAMES, build
+from dpfl.simulation.training.privacy_config import ClippingConfig, PrivacyConfig
+from dpfl.simulation.training.round_config import SamplingConfig, participation
 
-_MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
-_NOISE = SettingsFlags(NoiseConfig)
-_SECAGG = SettingsFlags(SecureAggregationConfig)
-_CLIPPING = SettingsFlags(
-    ClippingConfig,
-    only=('clip_norm',),
+_PRIVACY = SettingsFlags(
+    PrivacyConfig,
+    defaults={'mechanism': None},
+    choices={'mechanism': NAMES},
     help={
+        'mechanism': 'How the noise of the rounds is correlated.',
         'clip_norm': 'L2 bound of the update of a client. The report states it; it does not change '
-        'the guarantee.'
+        'the guarantee.',
     },
+    skip={*ClippingConfig().flat(), 'target_epsilon', 'memory_limit'} - {'clip_norm'},
 )
 _SAMPLING = SettingsFlags(
     SamplingConfig,
-    only=(
-        'rounds',
-        'min_separation',
-        'max_participations',
-        'sampling',
-        'population',
-        'clients_per_round',
-        *OF_KINDS,
-    ),
+    skip=('timer_hours',),
     defaults={'sampling': 'none', 'clients_per_round': 1},
     choices={'sampling': kinds.names()},
     help={
@@ -133,25 +125,41 @@ def main() -> None:
 
 
 def _planned(group_size: int | None) -> accounting.PrivacyReport:
-    sampling, mechanism, noise, secagg = (
-        dict(_SAMPLING.values()),
-        _MECHANISM.read(),
-        _NOISE.read(),
-        _SECAGG.read(),
-    )
-    if sampling['sampling'] != 'none' and sampling['population'] is None:
-        raise command_line.UsageError(f'--sampling={sampling["sampling"]}: needs --population')
-    command_line.required(mechanism, 'mechanism')
-    return planned_report.of(
-        sampling,
-        mechanism,
-        noise,
-        secagg,
-        clip_norm=_CLIPPING.read().clip_norm,
-        group_size=group_size or 1,
-        source=_LOG.read(),
-        has_cohort=bool(flags.FLAGS['clients_per_round'].present),
-    )
+    """The report of the plan that the flags describe, without a run."""
+    privacy, source, values = _PRIVACY.read(), _LOG.read(), _SAMPLING.values()
+    kind = values['sampling']
+    if kind != kinds.NONE and values['population'] is None:
+        raise command_line.UsageError(f'--sampling={kind}: needs --population')
+    command_line.required(privacy, 'mechanism')
+    noise_multiplier = command_line.required(privacy, 'noise_multiplier')
+    with command_line.refusing_bad_values():
+        values, by_timer = source.by_timer(values)
+        if kind == kinds.NONE:
+            del values['sampling']
+            kinds.from_settings(kind, {'population': values['population']})  # Refuses one.
+        config = SamplingConfig(**values)
+        schema = participation(config)
+        # The noise of a run that has a log was drawn already.
+        is_planned = kind == kinds.NONE and source.participation_log is None
+        made = build(privacy, schema.rounds, optimize_for=schema if is_planned else None)
+        dimension: Any = privacy.model_dimension  # Rounding refuses None.
+        fields = privacy.plan_fields(config.clients_per_round, lambda: dimension)
+        fields |= {'participation': schema}
+        fields |= config.plan_fields(made, schema, lambda: config.population)
+        plan = accounting.PrivacyPlan(
+            mechanism=made,
+            noise_multiplier=noise_multiplier,
+            group_size=group_size or 1,
+            **fields,
+        )
+        from_log = source.found(plan, bool(flags.FLAGS['clients_per_round'].present))
+        from_log['remarks'] = (*by_timer, *from_log['remarks'])
+        report = accounting.PrivacyReport.from_plan(
+            plan, [privacy.delta], accountant=privacy.accountant_of(plan), **from_log
+        )
+    if text := gaussian.delta_warning(privacy.delta, config.population):
+        print(text, file=sys.stderr)
+    return report
 
 
 if __name__ == '__main__':

@@ -41,7 +41,7 @@ def test_a_run_that_a_signal_ends_names_the_command_that_continues_what_it_saved
         monkeypatch.setattr(checkpoint, 'latest', lambda *arguments: saved)
     path = tmp_path / 'a run'
     config = RunDirectoryConfig(output_dir=str(path))
-    with pytest.raises(type(error)) as end, output_flags.saying_what_is_saved(config, name):
+    with pytest.raises(type(error)) as end, train_command.saying_what_is_saved(config, name):
         raise error
     command = program.command(name, f'--output_dir={path}', '--resume')
     assert f"{name} '--output_dir=" in command

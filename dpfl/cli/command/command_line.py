@@ -221,19 +221,12 @@ def _unraisable(unraisable):
         sys.__unraisablehook__(unraisable)
 
 
-def flags_text() -> str:
-    """The flags of the binary with their values, one per line, as a file for --flagfile."""
-    own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
-    lines = [flag.serialize() for flag in own if flag.value is not None]
-    return ''.join(f'{line}\n' for line in sorted(lines) if line)
-
-
 def _parse(arguments):
     try:
-        expanded = flagfiles.expand(arguments[1:])
         if _asks_for_help(arguments):
             if any(argument.lstrip('-') in _HELP for argument in arguments[1:]):
                 _show_help(sys.modules['__main__'].__doc__ or '')
+            expanded = [argument for argument, _ in flagfiles.expand(arguments[1:])]
             try:
                 return app.parse_flags_with_usage([arguments[0], *expanded])
             except SystemExit:  # absl exits with 1 after the help that was asked for.
@@ -342,35 +335,35 @@ def save_plot(figure: 'Figure', path: str) -> None:
         raise UsageError(f'--plot={path}: {error}') from None
 
 
-class _Messages:
-    """A text stream for messages. If it cannot be written, text is dropped and the work goes on."""
+class _Stream:
+    """A text stream of this process.
 
-    def __init__(self, stream):
-        self._stream = stream
+    For messages, text that cannot be written is dropped, and the work goes on. For results, which
+    have a name, an error is raised that names them.
+    """
+
+    def __init__(self, stream: Any, name: str | None = None):
+        self._stream, self._name = stream, name
 
     def __getattr__(self, name):
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
+        with self._handled():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError):
+        with self._handled():
             self._stream.flush()
 
-
-class _Results(_Messages):
-    """A text stream for results. An error is raised and names the stream."""
-
-    def write(self, text: str) -> int:
-        with _naming_stdout():
-            return self._stream.write(text)
-
-    def flush(self) -> None:
-        with _naming_stdout():
-            self._stream.flush()
+    @contextlib.contextmanager
+    def _handled(self):
+        try:
+            yield
+        except OSError as error:
+            if self._name is not None:
+                raise OSError(error.errno, error.strerror, self._name) from error
 
 
 def _prepare_streams() -> None:
@@ -382,8 +375,8 @@ def _prepare_streams() -> None:
     """
     for descriptor, name in enumerate(_STREAMS):
         _open_stream(descriptor, name)
-    results: Any = _Results(sys.stdout)
-    messages: Any = _Messages(sys.stderr)
+    results: Any = _Stream(sys.stdout, 'standard output')
+    messages: Any = _Stream(sys.stderr)
     sys.stdout, sys.stderr = results, messages
     # Not `setStream`, which writes to the previous stream.
     logging.get_absl_handler().python_handler.stream = sys.stderr
@@ -412,11 +405,3 @@ def _open_stream(descriptor: int, name: str) -> None:
     if getattr(sys, name) is None:
         mode = 'r' if name == 'stdin' else 'w'
         setattr(sys, name, open(descriptor, mode, closefd=False))
-
-
-@contextlib.contextmanager
-def _naming_stdout():
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, 'standard output') from error

@@ -17,15 +17,15 @@ from absl import flags
 
 from dpfl import _files, errors, presets
 from dpfl.simulation.training.mechanism import PARAMETERS
+from dpfl.simulation.training.privacy_config import AMOUNTS
 
 # Longest name of a flag. absl fails while it searches for names like one of a thousand letters.
 _MOST_LETTERS = 100
 # A file may name others, and these the same ones again.
 _MOST_FILES = 100
-_FLAGS = ('--flagfile', '-flagfile')
+_FLAG = 'flagfile'
 # A flag whose value may be a file beside the flag file.
 _STRATEGY = '--strategy'
-_AMOUNTS = ('noise_multiplier', 'target_epsilon')
 # Flags of a preset that are dropped, by the flag that is given instead.
 _REPLACED = {
     'mechanism': PARAMETERS,
@@ -33,26 +33,29 @@ _REPLACED = {
     'blt_decay': ('strategy',),
     'blt_scale': ('strategy',),
     'client_update': ('client_epochs', 'client_max_batches', 'clip_each_batch'),
-    **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
+    'noise_multiplier': ('target_epsilon',),
+    'target_epsilon': ('noise_multiplier',),
 }
-# Flags that a run without noise has no use for.
-_NOISE_FLAGS = _AMOUNTS
 
 
-def expand(arguments: Sequence[str]) -> list[str]:
-    """Arguments of a command line with the lines of its flag files in their place.
+def expand(arguments: Iterable[str]) -> list[tuple[str, bool]]:
+    """Arguments of a command line, with the lines of its flag files in their place.
+
+    Returns:
+      Each argument, and whether it is a line of a file.
 
     Raises:
       flags.Error: If a file is not there or no text, or the name of a flag is far too long.
     """
-    expanded: list[str] = []
+    expanded: list[tuple[str, bool]] = []
     following = iter(arguments)
     for argument in following:
-        name, separator, value = argument.partition('=')
-        if name in _FLAGS:
-            expanded += read(value if separator else next(following, ''))
+        if _name(argument) == _FLAG:
+            _, separator, value = argument.partition('=')
+            path = value if separator else next(following, '')
+            expanded += [(line, True) for line in read(path)]
         else:
-            expanded.append(_checked(argument))
+            expanded.append((_checked(argument), False))
     return expanded
 
 
@@ -80,8 +83,8 @@ def _lines(
     if next(remaining, None) is None:
         raise flags.Error(f'--flagfile={name}: more than {_MOST_FILES} files')
     for line in map(str.strip, _text(name, path).split('\n')):
-        flag, separator, value = _checked(line).partition('=')
-        if flag in _FLAGS:
+        flag, _, value = _checked(line).partition('=')
+        if _name(flag) == _FLAG:
             yield from _lines(value, path.parent, (*outer, path), remaining)
         elif flag == _STRATEGY and not os.path.exists(value) and (path.parent / value).is_file():
             yield f'{flag}={path.parent / value}'
@@ -133,24 +136,11 @@ def adjust(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     Raises:
       flags.Error: As in `expand`.
     """
-    last = max(
-        (i for i, argument in enumerate(arguments) if _name(argument) == 'flagfile'), default=None
-    )
-    if last is None:
-        return list(arguments), []
-    if '=' not in arguments[last]:
-        last += 1  # The path is an argument of its own.
-    # Each argument up to there, and whether it is of a preset.
-    first: list[tuple[str, bool]] = []
-    following = iter(arguments[: last + 1])
-    for argument in following:
-        if _name(argument) == 'flagfile':
-            path = argument.partition('=')[2] if '=' in argument else next(following, '')
-            first += [(line, True) for line in read(path)]
-        else:
-            first.append((argument, False))
+    pairs = expand(arguments)
+    count = max((i + 1 for i, (_, is_preset) in enumerate(pairs) if is_preset), default=0)
+    first, own_arguments = pairs[:count], [argument for argument, _ in pairs[count:]]
     preset = _values([line for line, is_preset in first if is_preset])
-    own = _values(arguments[last + 1 :])
+    own = _values(own_arguments)
     dropped, messages = replaced(preset, own)
     kept = [line for line, is_preset in first if not is_preset or _name(line) not in dropped]
     rounds, separation = own.get('rounds', ''), preset.get('min_separation', '')
@@ -162,7 +152,7 @@ def adjust(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
                 f'--min_separation={separation} of the preset: {rounds} here, since --rounds='
                 f'{rounds} is given'
             )
-    return [*kept, *arguments[last + 1 :]], messages
+    return [*kept, *own_arguments], messages
 
 
 def replaced(preset: Mapping[str, str], own: Mapping[str, str]) -> tuple[set[str], list[str]]:
@@ -183,7 +173,7 @@ def replaced(preset: Mapping[str, str], own: Mapping[str, str]) -> tuple[set[str
             if preset.get(name) == value:
                 continue
             if value == 'none':
-                others = (*others, *_NOISE_FLAGS)
+                others = (*others, *AMOUNTS)
         if name == 'client_update' and value != 'fedsgd':
             continue  # FedSGD alone has one batch only.
         for other in others:

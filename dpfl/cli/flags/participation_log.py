@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from dpfl import ParticipationLog, _files, accounting
+from dpfl import ParticipationLog, _files, _setting_texts, accounting
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import ImportedLog, Participation, RoundTimes, imported, read_round_times
@@ -15,6 +15,8 @@ from dpfl.simulation.training.round_config import ParticipationConfig
 # The limits that uniform cohorts would break with this probability are stated.
 _FAILURE = 1e-6
 _OWN = '.npz'
+# Kinds of knowledge about the times of rounds.
+_WAYS = ('round_minutes', 'round_times', 'rounds_by_day')
 NOT_COVERED = (
     'Rounds and participations that the file of the participation log lacks: it is taken for the '
     'log of all that the run released.',
@@ -29,6 +31,7 @@ class PaceConfig(Settings):
         None,
         'Minutes that a round takes; those of the longest rounds if they differ, or the average '
         'over the day with --daily_pattern.',
+        needs='timer_hours',
     )
     daily_pattern: tuple[str, ...] | None = setting(
         None,
@@ -42,29 +45,30 @@ class PaceConfig(Settings):
         'and start (.csv or .parquet), in place of --round_minutes. The timer then counts the '
         'window with the fewest rounds, and limits the participations if there are at least '
         '--rounds of them.',
+        needs='timer_hours',
     )
     rounds_by_day: tuple[int, ...] | None = setting(
         None,
         'Rounds on consecutive whole days (UTC) of an earlier run, comma-separated, in place of '
         '--round_minutes, if nothing else is known. The timer then counts only whole days, one '
         'less than it has.',
+        needs='timer_hours',
     )
 
-    @property
-    def given(self) -> list[str]:
-        """Names of the settings that are given."""
-        return [name for name, value in self.flat().items() if value is not None]
-
-    def shown(self, name: str) -> str:
-        """The value of a setting as on the command line."""
-        value = getattr(self, name)
-        return ','.join(map(str, value)) if isinstance(value, tuple) else str(value)
+    timer_hours: float | None = setting(
+        None,
+        'Hours until a client may take part again; needs --round_minutes, --round_times or '
+        '--rounds_by_day. Without a timer and --min_separation, the separation is the largest that '
+        'the population allows.',
+        needs=dict.fromkeys(_WAYS, ()),
+    )
 
     def check(self) -> None:
         """One kind of knowledge is given at most."""
-        ways = [name for name in self.given if name != 'daily_pattern']
+        ways = [name for name in _WAYS if getattr(self, name) is not None]
         if len(ways) > 1:
-            raise ArgumentError(ways[1], self.shown(ways[1]), f'cannot be combined with {ways[0]}')
+            shown = _setting_texts.text(getattr(self, ways[1]))
+            raise ArgumentError(ways[1], shown, f'cannot be combined with {ways[0]}')
 
     def pace(self) -> Pace | None:
         """The pace that files and numbers describe; None for rounds that all take as long.

@@ -106,7 +106,7 @@ class SettingsFlags(Generic[_S]):
         skip: Collection[str] = (),
     ):
         self._base: Any = settings if isinstance(settings, Settings) else settings()
-        self._names: list[str] = []
+        self._kinds: dict[str, _settings.Kind] = {}
         # The flags belong to the module that calls this, so that --help shows them.
         frame = inspect.currentframe()
         assert frame is not None and frame.f_back is not None
@@ -119,14 +119,14 @@ class SettingsFlags(Generic[_S]):
             text = (help or {}).get(name, field.metadata['help'])
             allowed = (choices or {}).get(name, _settings.choices_of(field))
             self._define(name, kind, (defaults or {}).get(name, value), text, allowed)
-            self._names.append(name)
+            self._kinds[name] = kind
         declaring = _declaring(self._base)
-        _classes.update({name: declaring[name] for name in self._names})
+        _classes.update({name: declaring[name] for name in self._kinds})
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the flags."""
-        return tuple(self._names)
+        return tuple(self._kinds)
 
     def read(self) -> _S:
         """The settings with the values of the flags.
@@ -143,40 +143,26 @@ class SettingsFlags(Generic[_S]):
         Raises:
           UsageError: If an entry of a list has another type.
         """
-        return {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
-
-    def _kind(self, name: str) -> _settings.Kind:
-        return next(kind for field, kind, _ in self._base.table() if field.name == name)
+        return {name: _value(flags.FLAGS[name], kind) for name, kind in self._kinds.items()}
 
     def _define(
         self, name: str, kind: _settings.Kind, default: Any, text: str, allowed: Sequence[str]
     ) -> None:
-        parser: flags.ArgumentParser
+        owner: dict[str, Any] = {'module_name': self._module}
         if kind.is_tuple:
-            parser, default = flags.ListParser(), _listed(default)
-            serializer: Any = flags.CsvListSerializer(',')
+            listed = None if default is None else list(map(str, default))
+            flags.DEFINE_list(name, listed, text, **owner)
+        elif kind.scalar is bool:
+            flags.DEFINE_boolean(name, default, text, **owner)
         elif allowed:
-            parser, serializer = flags.EnumParser(list(allowed)), flags.ArgumentSerializer()
+            flags.DEFINE_enum(name, default, list(allowed), text, **owner)
+        elif kind.scalar is int:
+            flags.DEFINE_integer(name, default, text, **owner)
+        elif kind.scalar is float:
+            flags.DEFINE_float(name, default, text, **owner)
         else:
-            parsers = {
-                bool: flags.BooleanParser,
-                int: flags.IntegerParser,
-                float: flags.FloatParser,
-            }
-            parser = parsers.get(kind.scalar, flags.ArgumentParser)()
-            serializer = flags.ArgumentSerializer()
-        if kind.scalar is bool:
-            flag: flags.Flag = flags.BooleanFlag(name, default, text)
-        elif allowed and not kind.is_tuple:
-            flag = flags.EnumFlag(name, default, text, list(allowed))
-        else:
-            flag = flags.Flag(parser, serializer, name, default, text)
-        flags.DEFINE_flag(flag, module_name=self._module)
-        flags.FLAGS.register_key_flag_for_module(self._module, flag)
-
-
-def _listed(default: tuple | None) -> list[str] | None:
-    return None if default is None else [str(entry) for entry in default]
+            flags.DEFINE_string(name, default, text, **owner)
+        flags.FLAGS.register_key_flag_for_module(self._module, flags.FLAGS[name])
 
 
 def _value(flag: flags.Flag, kind: _settings.Kind) -> Any:

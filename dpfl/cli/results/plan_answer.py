@@ -1,23 +1,24 @@
 """Finds the plans that answer a request: rows of numbers, with the assumptions behind them."""
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpfl import _json, _progress, accounting, mechanisms
+from dpfl.cli.command import program
 from dpfl.cli.results import train_command
-from dpfl.cli.results.plan_request import Candidate, Request
+from dpfl.cli.results.plan_request import OF_DEPLOYMENT, Request
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import rounding
-from dpfl.participation import Participation
-from dpfl.planning import Deployment, Planner, Simulation, UniformCohorts, scaled
+from dpfl.planning import Deployment, Pace, Planner, Simulation, Target, UniformCohorts, scaled
 from dpfl.planning.feasibility import Feasibility, estimate
 from dpfl.planning.planner import prefix_noise
 from dpfl.reporting import plain_text
-from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training.mechanism import AUTO
-from dpfl.simulation.training.round_config import SamplingConfig
+from dpfl.simulation.training.mechanism import AUTO, MechanismConfig, build
+from dpfl.simulation.training.plan import build_plan
+from dpfl.simulation.training.round_config import OF_KINDS, SamplingConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,45 +32,142 @@ _PREFIX_NOISE = (
 _NOT_IN_COLUMNS = ('mu', 'population_separation', 'timer_separation')
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """Plans as rows of numbers.
+class Candidate(NamedTuple):
+    """A mechanism to plan with.
 
     Attributes:
-      rows: A row for each plan, the best first; for a sweep, a row for each point.
-      left: Mechanisms that were left out, with the reason.
-      assumptions: Assumptions behind the numbers, one item each.
-      taken: Those of the first plan, which 'auto' has taken; None for plans that the request names.
-      commands: The commands that run the first plan: names with their flags, in order; empty for
-        sweeps and for several mechanisms.
-      feasibility: Whether a model can learn under the noise of the first plan; None for a sweep.
+      name: Its name in the table and the figure.
+      mechanism: The mechanism, with at least the rounds of the plan.
+      recipe: How `train` gets it; None where no command is given.
+      verdict: Why it was taken; None if it was given.
+      noise_multiplier: Noise multiplier of its own, at least 0; None for the amount that the
+        request gives.
     """
 
-    rows: list[dict[str, Any]]
-    left: list[dict[str, Any]]
-    assumptions: list[str]
-    taken: list[str] | None = None
-    commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    feasibility: Feasibility | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of `dpfl plan_privacy`, without the commands."""
-        judged = {} if self.feasibility is None else self.feasibility.to_dict()
-        return {'plans': self.rows, **judged, 'left': self.left, 'assumptions': self.assumptions}
+    name: str
+    mechanism: mechanisms.Mechanism
+    recipe: train_command.Recipe | None = None
+    verdict: str | None = None
+    noise_multiplier: float | None = None
 
 
 class Planned(NamedTuple):
     """A plan for a deployment.
 
     Attributes:
+      candidate: The mechanism of the plan.
       deployment: The deployment that the plan is for, with its cohort size.
       plan: The plan.
       simulation: Whose noise was scaled to the cohort size; None if no noise was.
     """
 
+    candidate: Candidate
     deployment: Deployment
     plan: accounting.PrivacyPlan
     simulation: Simulation | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Plans that answer a request, and all that is said of them.
+
+    Attributes:
+      request: The request.
+      planned: The plans, the best first; for a sweep, those of each point.
+      rows: The numbers of each plan.
+      left: Mechanisms that were left out, with the reason.
+    """
+
+    request: Request
+    planned: Sequence[Planned]
+    rows: list[dict[str, Any]]
+    left: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `dpfl plan_privacy`."""
+        return {
+            'plans': self.rows,
+            **({} if self._feasibility is None else self._feasibility.to_dict()),
+            'left': self.left,
+            'assumptions': self._assumptions(self.planned),
+            'commands': self._commands,
+        }
+
+    def text(self, data: str | None) -> str:
+        """The answer for people. Of mechanisms that 'auto' compared, it shows the one it took.
+
+        Args:
+          data: File that has the rows of all plans, if there is one.
+        """
+        if self.request.is_auto and not self.request.sweeps:
+            row = dict(self.rows[0])
+            reasons = f'reasons in {data}' if data else '--data=FILE writes the reasons'
+            why = row.pop('verdict').removeprefix('taken: ')
+            parts = [f'took {row.pop("mechanism")}, {why}; {reasons}\n']
+            parts.append(_text([row], self._assumptions(self.planned[:1])))
+        else:
+            parts = [_text(self.rows, self._assumptions(self.planned))]
+        if self._feasibility is not None:
+            parts.append(f'\n{self._feasibility}\n')
+        if self._commands:
+            parts.append('A run with this plan; add the task, the model and the learning rates:')
+        return '\n'.join([*parts, *self._commands])
+
+    def figure(self) -> 'Figure':
+        """Draws the plans of a sweep: what they were made for, over the first quantity."""
+        from dpfl.reporting import plots  # matplotlib takes a second to import.
+
+        request = self.request
+        if request.searches_cohort:
+            measures = ['clients_per_round', 'noise_multiplier']
+        elif request.has_target:
+            measures = ['noise_multiplier', 'prefix_noise']
+        elif request.is_sampled or request.run is not None:
+            measures = ['epsilon', 'prefix_noise']
+        else:
+            measures = ['rho', 'prefix_noise' if request.contenders else 'min_separation']
+        first, *others = request.sweeps
+        lines = [*(['mechanism'] if request.contenders else []), *others]
+        drawn = [name for name in measures if name not in request.sweeps]
+        return plots.plans(self.rows, first, drawn, lines)
+
+    def _assumptions(self, planned: Sequence[Planned]) -> list[str]:
+        return _assumptions(planned, self.request.planning.failure_probability)
+
+    @functools.cached_property
+    def _feasibility(self) -> Feasibility | None:
+        """Whether a model can learn under the noise of the first plan; None for a sweep."""
+        privacy = self.request.privacy
+        if self.request.sweeps:
+            return None
+        return estimate(
+            self.planned[0].plan, privacy.model_dimension, privacy.delta, self.request.accountant
+        )
+
+    @functools.cached_property
+    def _commands(self) -> list[str]:
+        """The commands that run the first plan, with the guarantee that its row states.
+
+        There is none for a sweep, for several mechanisms and for the plan of another run.
+        """
+        request, privacy = self.request, self.request.privacy
+        candidate, deployment, plan, _ = self.planned[0]
+        recipe = candidate.recipe
+        if request.sweeps or recipe is None:
+            return []
+        # A cohort that was searched for has the noise of a simulation, which may exceed the
+        # target's.
+        of_train = train_command.of_plan(
+            plan,
+            recipe,
+            population=deployment.population,
+            delta=privacy.delta,
+            accountant=request.accountant,
+            target_epsilon=None if request.searches_cohort else privacy.target_epsilon,
+            others=train_command.others_of(privacy),
+        )
+        before = [program.command('optimize_strategy', *recipe.optimize)] if recipe.optimize else []
+        return [*before, program.command('train', '--output_dir=runs/planned', *of_train)]
 
 
 def answer(request: Request) -> Answer:
@@ -78,102 +176,43 @@ def answer(request: Request) -> Answer:
     Raises:
       ArgumentError: If values are missing or not allowed, or no plan meets the target.
     """
-    sweeps = request.sweeps
+    sweeps, pace = request.sweeps, request.planning.times.pace()
+    planned: list[Planned] = []
     rows: list[dict[str, Any]] = []
-    plans = []
-    commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
     left: list[dict[str, Any]] = []
     names = list(reversed(sweeps))  # The first quantity changes fastest.
     points = list(itertools.product(*(sweeps[name] for name in names)))
     for point in _progress.bar(points, unit='plan', delay=1.0, disable=not sweeps):
-        deployment = _deployment(request, dict(zip(names, point, strict=True)))
+        deployment = _deployment(request, pace, dict(zip(names, point, strict=True)))
         candidates, left = _candidates(request, deployment)
         if sweeps and not request.contenders:  # The given mechanism, or the best.
             candidates, left = candidates[:1], []
         for candidate in candidates:
-            planned = _planned(request, candidate, deployment)
-            plans.append(planned)
-            if not (sweeps or rows or candidate.recipe is None):
-                commands = _commands(request, candidate.recipe, planned)
-            rows.append(_row(request, candidate, planned))
-    if not rows:
+            planned.append(_planned(request, candidate, deployment))
+            rows.append(_row(request, planned[-1]))
+    if not planned:
         given = ','.join(request.planning.mechanisms or ())
         raise ArgumentError('mechanisms', given, 'are all made for fewer rounds')
-    failure = request.planning.failure_probability
-    judged = None
-    if not sweeps:
-        judged = estimate(
-            plans[0].plan,
-            request.privacy.model_dimension,
-            request.privacy.delta,
-            request.accountant,
-        )
-    is_chosen = not sweeps and not request.contenders and request.privacy.mechanism == AUTO
-    return Answer(
-        rows,
-        left,
-        _assumptions(plans, failure),
-        _assumptions(plans[:1], failure) if is_chosen else None,
-        commands,
-        judged,
-    )
+    return Answer(request, planned, rows, left)
 
 
-def _commands(
-    request: Request, recipe: train_command.Recipe, planned: Planned
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The commands that run a plan, with the guarantee that its row states."""
-    # A cohort that was searched for has the noise of a simulation, which may exceed the target's.
-    target = None if request.searches_cohort else request.privacy.target_epsilon
-    of_train = train_command.of_plan(
-        planned.plan,
-        recipe,
-        population=planned.deployment.population,
-        delta=request.privacy.delta,
-        accountant=request.accountant,
-        target_epsilon=target,
-        others=train_command.others_of(request.privacy),
-    )
-    first = (('optimize_strategy', recipe.optimize),) if recipe.optimize else ()
-    return (*first, ('train', tuple(of_train)))
-
-
-def figure_of(request: Request, answer: Answer) -> 'Figure':
-    """Draws the plans of a sweep: the quantities that they were made for, over the first sweep."""
-    from dpfl.reporting import plots  # matplotlib takes a second to import.
-
-    if request.searches_cohort:
-        measures = ['clients_per_round', 'noise_multiplier']
-    elif request.has_target:
-        measures = ['noise_multiplier', 'prefix_noise']
-    elif request.sampling != 'none' or request.run is not None:
-        measures = ['epsilon', 'prefix_noise']
-    elif request.contenders:
-        measures = ['rho', 'prefix_noise']
-    else:
-        measures = ['rho', 'min_separation']
-    sweeps = list(request.sweeps)
-    lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
-    drawn = [name for name in measures if name not in sweeps]
-    return plots.plans(answer.rows, sweeps[0], drawn, lines)
-
-
-def _deployment(request: Request, point: dict[str, int]) -> Deployment:
+def _deployment(request: Request, pace: Pace | None, point: Mapping[str, int]) -> Deployment:
     """The deployment of a request, with the values of a point of the sweep."""
-    given = request.schema
-    fields = {
-        **given,
-        # A search starts with one client.
-        'clients_per_round': 1 if request.searches_cohort else given['clients_per_round'],
-        'availability': request.planning.availability,
-        'round_minutes': None if request.pace else request.timing.round_minutes,
-        'pace': request.pace,
-        **point,
-    }
+    times = request.planning.times
+    fields: dict[str, Any] = {name: request.schema[name] for name in OF_DEPLOYMENT}
+    if request.searches_cohort:
+        fields['clients_per_round'] = 1  # With which the search starts.
+    fields |= point
     for name in ('population', 'clients_per_round'):
         if fields[name] is None:
             raise ArgumentError(name, NOT_SHOWN, 'must be given')
-    deployment = Deployment(**fields)
+    deployment = Deployment(
+        **fields,
+        availability=request.planning.availability,
+        timer_hours=times.timer_hours,
+        round_minutes=None if pace else times.round_minutes,
+        pace=pace,
+    )
     most = deployment.max_participations
     reachable = dataclasses.replace(deployment, max_participations=None).participation
     is_given = not point and not request.searches_cohort
@@ -195,39 +234,31 @@ def _candidates(
     request: Request, deployment: Deployment
 ) -> tuple[list[Candidate], list[dict[str, Any]]]:
     """The mechanisms, the best first, and those that were left out."""
-    privacy = request.privacy
+    privacy, schema = request.privacy, deployment.participation
     if request.run is not None:
-        return [Candidate(request.run.mechanism.name, _always(request.run.mechanism))], []
+        return [Candidate(request.run.mechanism.name, request.run.mechanism)], []
     if request.contenders:
-        schema = deployment.participation
-        contenders = request.contenders
-        return [contender for contender in contenders if contender.make(schema) is not None], []
+        return [
+            Candidate(label, made, noise_multiplier=noise)
+            for label, named, noise in request.contenders
+            if (made := named.make(schema, named.design or schema)) is not None
+        ], []
     if privacy.mechanism != AUTO:
         # A cohort that is searched for has no schema yet, and sampling wants other mechanisms.
-        has_schema = request.sampling == 'none' and not request.searches_cohort
-        made = mechanism_lib.build(
-            privacy,
-            request.schema['rounds'],
-            optimize_for=deployment.participation if has_schema else None,
-        )
+        has_schema = not (request.is_sampled or request.searches_cohort)
+        made = build(privacy, request.schema['rounds'], schema if has_schema else None)
         recipe = train_command.Recipe.of_config(privacy)
-        return [Candidate(str(privacy.mechanism), _always(made), recipe)], []
+        return [Candidate(str(privacy.mechanism), made, recipe)], []
     assert privacy.model_dimension is not None  # A request with 'auto' has it.
-    schema = deployment.participation
-    _, candidates = mechanisms.choose(
-        schema,
-        privacy.model_dimension,
-        privacy.memory_limit,
-        noise=privacy.noise,
-    )
+    _, found = privacy.choose_mechanism(schema, privacy.model_dimension)
     usable = [
         Candidate(
             candidate.name,
-            _always(candidate.mechanism),
+            candidate.mechanism,
             train_command.Recipe.of_candidate(candidate, schema),
             candidate.verdict,
         )
-        for candidate in candidates
+        for candidate in found
         if candidate.mechanism
     ]
     left: list[dict[str, Any]] = [
@@ -237,110 +268,89 @@ def _candidates(
             'gigabytes': candidate.gigabytes,
             'verdict': candidate.verdict,
         }
-        for candidate in candidates
+        for candidate in found
         if not candidate.mechanism
     ]
     return usable, left
 
 
-def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.Mechanism]:
-    return lambda schema: made
-
-
 def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> Planned:
     """The plan that a candidate gives for a deployment."""
-    if (run := request.run) is not None:
+    privacy, planning, run = request.privacy, request.planning, request.run
+    cohort = deployment.clients_per_round
+    if run is not None:
         plan = scaled(
             run,
-            deployment.clients_per_round,
+            cohort,
             population=deployment.population,
             participation=deployment.participation if run.sampling is None else None,
         )
         small = Simulation(run.noise_multiplier, run.clients_per_round)
-        return Planned(deployment, plan, small)
-    if request.sampling != 'none':
-        return Planned(deployment, _sampled(request, candidate, deployment))
-    planner = _planner(request, candidate, deployment.participation)
-    target, simulation = request.target, request.simulation
-    if (most := request.planning.max_clients_per_round) is not None:
-        assert target is not None and simulation is not None  # Both are given with `most`.
-        searched = planner.with_simulation(deployment, target, simulation, most)
-        return Planned(*searched, simulation)
-    if target is not None:
-        return Planned(deployment, planner.with_target(deployment, target))
-    if simulation is not None:
-        scaled_noise = simulation.scaled(deployment.clients_per_round)
-        return Planned(deployment, planner.with_noise(deployment, scaled_noise), simulation)
-    noise = _noise(request, candidate)
-    scaling = request.scaling(noise)
-    if scaling is not None:
-        noise = scaling.scaled(deployment.clients_per_round)
-    return Planned(deployment, planner.with_noise(deployment, noise), scaling)
-
-
-def _sampled(
-    request: Request, candidate: Candidate, deployment: Deployment
-) -> accounting.PrivacyPlan:
-    """The plan that a candidate gives with amplification by sampling."""
-    privacy, cohort = request.privacy, deployment.clients_per_round
-    schema = Participation(deployment.rounds)
-    mechanism = candidate.make(deployment.participation)
-    assert mechanism is not None  # Candidates that have fewer rounds are left out.
-    fields: dict[str, Any] = dict(
-        mechanism=mechanism.with_rounds(deployment.rounds),
-        participation=schema,
+        return Planned(candidate, deployment, plan, small)
+    noise = candidate.noise_multiplier
+    if noise is None:
+        noise = privacy.noise_multiplier
+    if request.is_sampled:
+        dimension: Any = privacy.model_dimension  # Rounding refuses None.
+        made = dataclasses.replace(
+            privacy,
+            **MechanismConfig(mechanism=candidate.mechanism).flat(),
+            noise_multiplier=noise,
+            model_dimension=privacy.model_dimension if privacy.secagg else None,
+        )
+        sampling = SamplingConfig(
+            rounds=deployment.rounds,
+            population=deployment.population,
+            clients_per_round=cohort,
+            **{name: request.schema[name] for name in ('sampling', *OF_KINDS)},
+        )
+        plan = build_plan(
+            made,
+            sampling,
+            population=lambda: deployment.population,
+            dimension=lambda: dimension,
+        )
+        return Planned(candidate, deployment, plan)
+    planner = Planner(
+        mechanism=candidate.mechanism,
         clip_norm=privacy.clip_norm,
-        clients_per_round=cohort,
         adjacency=privacy.adjacency,
-        discretization=privacy.discretization(privacy.clip_norm, cohort),
+        discretize=functools.partial(privacy.discretization, privacy.clip_norm),
     )
-    sampling = SamplingConfig(
-        sampling=request.sampling,
-        population=deployment.population,
-        clients_per_round=cohort,
-        groups=request.groups,
-        cohort_cap=request.cohort_cap,
-    )
-    fields |= sampling.plan_fields(mechanism, schema, lambda: deployment.population)
-    if privacy.target_epsilon is not None:
-        with renaming(epsilon='target_epsilon'):
-            return accounting.PrivacyPlan.calibrated(
+    simulation = None
+    amount = planning.simulated_noise_multiplier if noise is None else noise
+    if amount and planning.simulated_clients_per_round is not None:
+        simulation = Simulation(amount, planning.simulated_clients_per_round)
+    if request.has_target:
+        with renaming(rho='target_rho', epsilon='target_epsilon'):
+            target = Target(
+                rho=planning.target_rho,
                 epsilon=privacy.target_epsilon,
                 delta=privacy.delta,
                 accountant=request.accountant,
-                **fields,
             )
-    return accounting.PrivacyPlan(noise_multiplier=_noise(request, candidate), **fields)
+        if simulation is None:
+            plan = planner.with_target(deployment, target)
+        else:
+            assert planning.max_clients_per_round is not None  # A request with both has it.
+            deployment, plan = planner.with_simulation(
+                deployment, target, simulation, planning.max_clients_per_round
+            )
+    else:
+        assert amount is not None  # Without a target, a request has one.
+        plan = planner.with_noise(
+            deployment, amount if simulation is None else simulation.scaled(cohort)
+        )
+    return Planned(candidate, deployment, plan, simulation)
 
 
-def _noise(request: Request, candidate: Candidate) -> float:
-    """The noise multiplier of a candidate, its own or that of all."""
-    own = candidate.noise_multiplier
-    noise = request.privacy.noise_multiplier if own is None else own
-    assert noise is not None  # Without a target or a simulation, a request has one.
-    return noise
-
-
-def _planner(request: Request, candidate: Candidate, schema: Participation) -> Planner:
-    privacy = request.privacy
-    mechanism = candidate.make(schema)
-    if mechanism is None:
-        raise ArgumentError('mechanisms', candidate.name, f'is made for fewer than {schema.rounds}')
-    return Planner(
-        mechanism=mechanism,
-        clip_norm=privacy.clip_norm,
-        adjacency=privacy.adjacency,
-        discretize=lambda cohort: privacy.discretization(privacy.clip_norm, cohort),
-    )
-
-
-def _row(request: Request, candidate: Candidate, planned: Planned) -> dict:
+def _row(request: Request, planned: Planned) -> dict[str, Any]:
     """The row of one plan: deployment, participation, noise, guarantee and cost.
 
     `noise_over_simulation` is the noise relative to that of the simulation, scaled to the cohort.
     Numbers that are not finite, such as rho without noise, are None.
     """
-    deployment, plan, simulation = planned
+    candidate, deployment, plan, simulation = planned
     delta, accountant = request.privacy.delta, request.accountant
     scaled = simulation and simulation.scaled(deployment.clients_per_round)
     values = {
@@ -377,7 +387,7 @@ def _row(request: Request, candidate: Candidate, planned: Planned) -> dict:
     return {key: _json.finite(value) for key, value in values.items()}
 
 
-def text(rows: list[dict], assumptions: list[str]) -> str:
+def _text(rows: list[dict[str, Any]], assumptions: list[str]) -> str:
     """The values that all plans share, a table of the others, and the assumptions."""
     first = rows[0]
     shared = [key for key in first if all(row[key] == first[key] for row in rows)]
@@ -399,14 +409,14 @@ def text(rows: list[dict], assumptions: list[str]) -> str:
     return '\n\n'.join(parts)
 
 
-def _assumptions(plans: list[Planned], failure: float) -> list[str]:
+def _assumptions(plans: Sequence[Planned], failure: float) -> list[str]:
     """The conditions under which plans can be reached and their guarantees hold.
 
     Args:
       plans: The plan of each row.
       failure: Probability with which uniform cohorts may break the limits that are stated.
     """
-    deployment, plan, *_ = plans[0]
+    _, deployment, plan, _ = plans[0]
     if not any(planned.plan.noise_multiplier for planned in plans):
         return ['There is no noise: the run would have no privacy guarantee.']
     if plan.sampling is not None:
@@ -452,11 +462,11 @@ def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
     ]
 
 
-def _of_simulation(plans: list[Planned]) -> list[str]:
+def _of_simulation(plans: Sequence[Planned]) -> list[str]:
     """What the noise of a simulation says about utility, if the noise of plans was scaled."""
     scaled = dict.fromkeys(
         f'{simulation.noise_multiplier:g} with {simulation.clients_per_round} clients'
-        for _, _, simulation in plans
+        for *_, simulation in plans
         if simulation is not None
     )
     if not scaled:
@@ -470,7 +480,7 @@ def _of_simulation(plans: list[Planned]) -> list[str]:
     if any(
         simulation is not None
         and plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
-        for deployment, plan, simulation in plans
+        for _, deployment, plan, simulation in plans
     ):
         lines.append(
             'noise_over_simulation above 1: the target needs more noise than was good enough '

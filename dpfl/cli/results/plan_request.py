@@ -4,21 +4,27 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from dpfl import mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.accounting import PrivacyPlan
+from dpfl.accounting.sampling import kinds
 from dpfl.cli.flags.participation_log import PaceConfig
-from dpfl.cli.results import train_command
-from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.mechanisms.named import NamedMechanism
-from dpfl.participation import Participation
-from dpfl.planning import Pace, Simulation, Target
 from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PrivacyConfig
+from dpfl.simulation.training.round_config import OF_KINDS
 
+# Settings of sampling that a deployment has as well.
+OF_DEPLOYMENT = (
+    'rounds',
+    'min_separation',
+    'max_participations',
+    'population',
+    'clients_per_round',
+)
 _SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
 _RESTART_SETTINGS = ('restart_first', 'restart_every')
@@ -88,39 +94,34 @@ class PlanningConfig(Settings):
     sweep_min_separation: tuple[int, ...] | None = setting(
         None, 'Values of min_separation, comma-separated.'
     )
+    times: PaceConfig = PaceConfig()
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """A mechanism to plan with.
+class Contender(NamedTuple):
+    """A mechanism of --mechanisms.
 
     Attributes:
-      name: Its name in the table and the figure.
-      make: Makes it over the rounds of a schema; None if it has fewer rounds.
-      recipe: How `train` gets it; None where no command is given.
-      verdict: Why it was taken or left; None if it was given.
+      label: Its name in the table and the figure.
+      named: Makes it.
       noise_multiplier: Noise multiplier of its own, at least 0; None for the amount that the
         request gives.
     """
 
-    name: str
-    make: Callable[[Participation], mechanisms.Mechanism | None]
-    recipe: train_command.Recipe | None = None
-    verdict: str | None = None
-    noise_multiplier: float | None = None
+    label: str
+    named: NamedMechanism
+    noise_multiplier: float | None
 
 
-def parse(texts: Sequence[str]) -> list[Candidate]:
+def parse(texts: Iterable[str]) -> list[Contender]:
     """Reads NAME or NAME=NOISE_MULTIPLIER; NAME is a text of `named.NamedMechanism`.
 
     Raises:
       ArgumentError: If a text is not of this form, occurs twice, or leaves open what a mechanism
         is optimised for.
     """
-    candidates = []
-    pairs = [_split(text) for text in texts]
-    times = collections.Counter(name for name, _ in pairs)
-    for text, (name, noise) in zip(texts, pairs, strict=True):
+    pairs = {}
+    for text in texts:
+        name, noise = _split(text)
         named = NamedMechanism.parse(name, 'mechanisms')
         if named.size is not None and named.design is None and not named.is_fresh:
             raise ArgumentError(
@@ -129,15 +130,14 @@ def parse(texts: Sequence[str]) -> list[Candidate]:
                 'must have the schema that it is made for, as in blt:4@2000/400, or best_ to make '
                 'it for each plan',
             )
-        if texts.count(text) > 1:
+        if text in pairs:
             raise ArgumentError('mechanisms', text, 'must not be given twice')
-        label = name if times[name] == 1 else text
-        candidates.append(Candidate(label, _maker(named), noise_multiplier=noise))
-    return candidates
-
-
-def _maker(named: NamedMechanism) -> Callable[[Participation], mechanisms.Mechanism | None]:
-    return lambda schema: named.make(schema, named.design or schema)
+        pairs[text] = named, noise
+    times = collections.Counter(named.name for named, _ in pairs.values())
+    return [
+        Contender(named.name if times[named.name] == 1 else text, named, noise)
+        for text, (named, noise) in pairs.items()
+    ]
 
 
 def _split(text: str) -> tuple[str, float | None]:
@@ -161,13 +161,9 @@ class Request:
 
     Attributes:
       privacy: Mechanism, noise and accounting.
-      planning: Targets, simulation and sweeps.
-      schema: rounds, min_separation, max_participations, population, clients_per_round and
-        timer_hours by name; None for those that are not given.
-      timing: The known times of rounds, for a timer.
-      sampling: Sampling that the guarantee relies on, 'none', or the name of a kind.
-      groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
-      cohort_cap: Largest cohort, for truncated Poisson sampling.
+      planning: Targets, simulation, times of rounds and sweeps.
+      schema: The settings of `SamplingConfig` by name; None for those that are not given.
+        `sampling` is what the guarantee relies on: 'none', or the name of a kind.
       run: Plan of a finished run, which is scaled to other cohort sizes with the same noise on the
         mean update; None for a plan of the settings.
 
@@ -177,100 +173,81 @@ class Request:
 
     privacy: PrivacyConfig
     planning: PlanningConfig
-    schema: dict[str, Any]
-    timing: PaceConfig = dataclasses.field(default_factory=PaceConfig)
-    sampling: str = 'none'
-    groups: int | None = None
-    cohort_cap: int | None = None
+    schema: Mapping[str, Any]
     run: PrivacyPlan | None = None
 
     def __post_init__(self) -> None:
         if self.planning.mechanisms == ():
             raise _refused('mechanisms', 'must name at least one')
         self._check_sampling()
-        self._check_pairs()
-        if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
-            raise _refused('target_rho', 'cannot be combined with target_epsilon')
-        if self.privacy.noise_multiplier is not None and (self.has_target or self.has_simulation):
-            raise _refused('noise_multiplier', 'cannot be combined with a target or a simulation')
-        self._check_amount()
+        cohort = self.planning.simulated_clients_per_round
+        if cohort is not None and not (self.has_simulation or self._has_noise_of_contenders):
+            raise ArgumentError(
+                'simulated_clients_per_round', cohort, 'needs simulated_noise_multiplier'
+            )
+        if 'target_epsilon' in self._given:
+            self._refuse(['target_rho'], 'cannot be combined with target_epsilon')
+        if self.has_target or self.has_simulation:
+            self._refuse(['noise_multiplier'], 'cannot be combined with a target or a simulation')
+        has_amount = 'noise_multiplier' in self._given or self.has_target or self.has_simulation
+        if self.planning.mechanisms is not None:
+            self._check_contenders(has_amount)
+        elif not has_amount:
+            raise _refused('noise_multiplier', 'must be given, or a target, or a simulation')
         if (self.has_target and self.has_simulation) != self.searches_cohort:
             raise _refused(
                 'max_clients_per_round', 'needs a target and a simulation, and both need it'
             )
-        cohorts = {
-            'clients_per_round': self.schema['clients_per_round'],
-            'sweep_clients_per_round': self.planning.sweep_clients_per_round,
-        }
-        for name, value in cohorts.items():
-            if self.searches_cohort and value is not None:
-                raise _refused(name, 'cannot be combined with max_clients_per_round')
-        if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
+        if self.searches_cohort:
+            cohorts = ['clients_per_round', 'sweep_clients_per_round']
+            self._refuse(cohorts, 'cannot be combined with max_clients_per_round')
+        if self.is_auto:
             self._check_auto()
 
-    def _check_amount(self) -> None:
-        """Each mechanism has an amount of noise, and only one."""
-        common = self.has_target or self.has_simulation or self.privacy.noise_multiplier is not None
-        if self.planning.mechanisms is None:
-            if not common:
-                raise _refused('noise_multiplier', 'must be given, or a target, or a simulation')
-            return
+    @functools.cached_property
+    def _given(self) -> frozenset[str]:
+        """Names of the settings that have other values than the defaults."""
+        defaults = {**PrivacyConfig(mechanism=AUTO).flat(), **PlanningConfig().flat()}
+        values = {**self.privacy.flat(), **self.planning.flat(), **self.schema}
+        return frozenset(name for name, value in values.items() if value != defaults.get(name))
+
+    def _refuse(self, names: Iterable[str], allowed: str) -> None:
+        """Refuses the first of some settings that is given."""
+        for name in names:
+            if name in self._given:
+                raise _refused(name, allowed)
+
+    def _check_contenders(self, has_amount: bool) -> None:
+        """Each mechanism has an amount of noise, and only one, and nothing else of its own."""
         allowed = 'must have a noise multiplier, as in NAME=7'
-        if common:
+        if has_amount:
             allowed = 'cannot have a noise multiplier beside noise_multiplier or a target'
         for contender in self.contenders:
-            if common == (contender.noise_multiplier is not None):
-                raise ArgumentError('mechanisms', contender.name, allowed)
+            if has_amount == (contender.noise_multiplier is not None):
+                raise ArgumentError('mechanisms', contender.label, allowed)
         if self.privacy.mechanism != AUTO:
             raise ArgumentError(
                 'mechanism', self.privacy.mechanism, 'cannot be combined with mechanisms'
             )
-        if self.has_simulation or self.searches_cohort:
-            name = 'simulated_noise_multiplier' if self.has_simulation else 'max_clients_per_round'
-            raise _refused(name, 'cannot be combined with mechanisms')
-        for name in _NOT_SHARED:
-            if getattr(self.privacy, name) != getattr(PrivacyConfig(), name):
-                raise _refused(name, 'cannot be combined with mechanisms')
+        of_one = ['simulated_noise_multiplier', 'max_clients_per_round', *_NOT_SHARED]
+        self._refuse(of_one, 'cannot be combined with mechanisms')
 
     def _check_sampling(self) -> None:
         """Raises ArgumentError for values that the sampling has no use for."""
-        if self.sampling == 'none':
-            for name in ('groups', 'cohort_cap'):
-                value = getattr(self, name)
-                if value is not None:
-                    raise ArgumentError(name, value, 'needs a sampling that has it')
+        if not self.is_sampled:
+            for name in OF_KINDS:
+                if name in self._given:
+                    raise ArgumentError(name, self.schema[name], 'needs a sampling that has it')
             return
-        shown = f'sampling={self.sampling}'
-        values = {**self.privacy.flat(), **self.planning.flat(), **self.schema}
-        for name in _WITHOUT_SAMPLING:
-            if values[name] is not None:
-                raise _refused(name, f'cannot be combined with {shown}')
+        shown = f'sampling={self.schema["sampling"]}'
+        self._refuse(_WITHOUT_SAMPLING, f'cannot be combined with {shown}')
         availability, failure = self.planning.availability, self.planning.failure_probability
         if availability != 1:
             raise ArgumentError('availability', availability, f'must be 1 with {shown}')
-        if failure != PlanningConfig.failure_probability:
+        if 'failure_probability' in self._given:
             raise ArgumentError('failure_probability', failure, f'cannot be combined with {shown}')
-        if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
+        if self.is_auto:
             raise ArgumentError('mechanism', AUTO, f'cannot be combined with {shown}')
-
-    def _check_pairs(self) -> None:
-        cohort = self.planning.simulated_clients_per_round
-        if cohort is not None and not (self.has_simulation or self._scales_other_noise):
-            raise ArgumentError(
-                'simulated_clients_per_round', cohort, 'needs simulated_noise_multiplier'
-            )
-        timer, timing = self.schema['timer_hours'], self.timing.given
-        if timer is not None and not timing:
-            needed = 'needs round_minutes, round_times or rounds_by_day'
-            raise ArgumentError('timer_hours', timer, needed)
-        if timing and timer is None:
-            raise ArgumentError(timing[0], self.timing.shown(timing[0]), 'needs timer_hours')
-
-    @property
-    def _scales_other_noise(self) -> bool:
-        """Whether the noise that is scaled is that of --mechanisms."""
-        own = [contender.noise_multiplier for contender in self.contenders]
-        return bool(own) and None not in own
 
     def _check_auto(self) -> None:
         if self.has_simulation:
@@ -280,9 +257,7 @@ class Request:
                 'cannot be combined with a simulation: its noise multiplier belongs to one '
                 'mechanism',
             )
-        for name in _RESTART_SETTINGS:
-            if getattr(self.privacy, name) is not None:
-                raise _refused(name, 'needs a mechanism other than auto')
+        self._refuse(_RESTART_SETTINGS, 'needs a mechanism other than auto')
         if self.privacy.model_dimension is None:
             raise _refused(
                 'model_dimension',
@@ -291,63 +266,44 @@ class Request:
             )
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether the guarantee relies on sampling."""
+        return self.schema['sampling'] != kinds.NONE
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the mechanism is to be found."""
+        return self.privacy.mechanism == AUTO and self.planning.mechanisms is None
+
+    @property
     def has_target(self) -> bool:
         """Whether a guarantee is asked for."""
-        return self.planning.target_rho is not None or self.privacy.target_epsilon is not None
+        return not self._given.isdisjoint(('target_rho', 'target_epsilon'))
 
     @property
     def has_simulation(self) -> bool:
         """Whether the noise of a simulation is given."""
-        return self.planning.simulated_noise_multiplier is not None
-
-    @functools.cached_property
-    def contenders(self) -> list[Candidate]:
-        """The mechanisms of --mechanisms; empty without it."""
-        return parse(self.planning.mechanisms or ())
-
-    @functools.cached_property
-    def pace(self) -> Pace | None:
-        """The times of rounds, as far as they are known; None if all rounds take as long.
-
-        Raises:
-          ArgumentError: If a file cannot be read, or a number is not allowed.
-        """
-        return self.timing.pace()
+        return 'simulated_noise_multiplier' in self._given
 
     @property
     def searches_cohort(self) -> bool:
         """Whether the cohort size is to be found."""
-        return self.planning.max_clients_per_round is not None
+        return 'max_clients_per_round' in self._given
+
+    @functools.cached_property
+    def contenders(self) -> list[Contender]:
+        """The mechanisms of --mechanisms; empty without it."""
+        return parse(self.planning.mechanisms or ())
 
     @property
-    def target(self) -> Target | None:
-        """The guarantee that is asked for; None without one."""
-        if not self.has_target or self.sampling != 'none':
-            return None
-        with renaming(rho='target_rho', epsilon='target_epsilon'):
-            return Target(
-                rho=self.planning.target_rho,
-                epsilon=self.privacy.target_epsilon,
-                delta=self.privacy.delta,
-                accountant=self.accountant,
-            )
+    def _has_noise_of_contenders(self) -> bool:
+        own = [contender.noise_multiplier for contender in self.contenders]
+        return bool(own) and None not in own
 
     @property
     def accountant(self) -> str:
         """Accountant that computes epsilon."""
-        return self.privacy.accountant or ('pld' if self.sampling == 'none' else 'best')
-
-    @property
-    def simulation(self) -> Simulation | None:
-        """The simulation whose noise was good enough; None without one."""
-        return self.scaling(self.planning.simulated_noise_multiplier)
-
-    def scaling(self, noise_multiplier: float | None) -> Simulation | None:
-        """How a noise multiplier follows the cohort size; None if it is 0, or does not."""
-        cohort = self.planning.simulated_clients_per_round
-        if not noise_multiplier or cohort is None:
-            return None
-        return Simulation(noise_multiplier, cohort)
+        return self.privacy.accountant or ('best' if self.is_sampled else 'pld')
 
     @functools.cached_property
     def sweeps(self) -> dict[str, tuple[int, ...]]:

@@ -13,7 +13,7 @@ from dpfl.accounting.records import archive, signatures
 from dpfl.accounting.reports import two_reports
 from dpfl.accounting.selection import Selection
 from dpfl.cli.command import command_line
-from dpfl.cli.flags.output_flags import GuaranteeConfig, ReportFilesConfig
+from dpfl.cli.flags.output_flags import FORMATS, GuaranteeConfig, ReportFilesConfig
 from dpfl.reporting import comparison_page
 from dpfl.simulation import run_directory
 
@@ -47,13 +47,19 @@ def answer(config: ReportFilesConfig, form: str) -> str | None:
       UsageError: If a file or another flag cannot be used.
       DataError: If a signature is missing or not valid.
     """
+    if not config.compare and config.verify is None:
+        return None
+    purpose = 'compare' if config.compare else 'verify'
+    command_line.refuse_others(purpose, 'public_key', 'format', 'output')
+    if form not in FORMATS:
+        raise command_line.UsageError(f'--format={form}: must be text or json with --{purpose}')
     if config.compare:
-        command_line.refuse_others('compare', 'format', 'output')
-        return _compared(config.compare, form)
-    if config.verify is not None and config.public_key is not None:
-        command_line.refuse_others('verify', 'public_key', 'format', 'output')
-        return verified(config.verify, config.public_key, form)
-    return None
+        values = _compared(config.compare)
+        text = comparison_page.render(values)
+    else:
+        assert config.verify is not None and config.public_key is not None  # Each needs the other.
+        values, text = verified(config.verify, config.public_key)
+    return json.dumps(values, indent=2, allow_nan=False) if form == 'json' else text
 
 
 def signer(
@@ -61,7 +67,8 @@ def signer(
 ) -> Callable[[pathlib.Path, bytes], None] | None:
     """A function that signs the file of a report, with these bytes; None without --sign.
 
-    The key is read now, so that nothing is computed for a key that cannot be used.
+    What is signed is the file of --output, or else the report of the run. The key is read now, so
+    that nothing is computed for a key that cannot be used.
 
     Args:
       config: The flags.
@@ -69,11 +76,22 @@ def signer(
       form: Format of the report.
 
     Raises:
-      UsageError: If the key cannot be used, or there is no report to sign.
+      UsageError: If the key cannot be used, there is no report to sign, or it is not the one that
+        the flags describe.
     """
     if config.sign is None:
         return None
-    _check_signed(config, run_dir, form)
+    if config.output is not None:
+        if form != 'json':
+            raise command_line.UsageError(f'--format={form}: must be json with --sign')
+        return sign_with(config.sign)
+    if run_dir is None:
+        raise command_line.UsageError('--sign: needs --run_dir or --output')
+    for name in ('group_size', 'selected_from', 'compose_with'):
+        if flags.FLAGS[name].present:
+            raise command_line.UsageError(
+                f'--{name}: needs --output with --sign: the report in --run_dir is another one'
+            )
     return sign_with(config.sign)
 
 
@@ -184,62 +202,28 @@ def show(
         sign(path, content)
 
 
-def _check_signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> None:
-    """Checks that there is something to sign: the file of --output, or else the run's report.
-
-    Args:
-      config: The flags.
-      run_dir: Directory of the run; None for the report of a plan.
-      form: Format of the report.
+def _compared(names: Sequence[str]) -> dict[str, Any]:
+    """The comparison of two reports, which are files or directories of runs.
 
     Raises:
-      UsageError: If there is no such file, or it is not the report that the flags describe.
+      UsageError: If one of them is not a report.
     """
-    if config.output is not None:
-        if form != 'json':
-            raise command_line.UsageError(f'--format={form}: must be json with --sign')
-        return
-    if run_dir is None:
-        raise command_line.UsageError('--sign: needs --run_dir or --output')
-    for name in ('group_size', 'selected_from', 'compose_with'):
-        if flags.FLAGS[name].present:
-            raise command_line.UsageError(
-                f'--{name}: needs --output with --sign: the report in --run_dir is another one'
-            )
-
-
-def _compared(names: tuple[str, ...], form: str) -> str:
-    """The comparison of two reports.
-
-    Args:
-      names: the two, as files or as directories of runs.
-      form: 'text' or 'json'.
-
-    Raises:
-      UsageError: If one of them is not a report, or the form is another one.
-    """
-    if form not in ('text', 'json'):
-        raise command_line.UsageError(f'--format={form}: must be text or json with --compare')
-    contents = [read('compare', path_of(name)) for name in names]
-    first, second = map(_report, names, contents)
+    contents, reports = [], []
+    for name in names:
+        contents.append(read('compare', path_of(name)))
+        try:
+            reports.append(accounting.PrivacyReport.from_json(contents[-1], with_selection=True))
+        except ValueError as error:
+            raise command_line.UsageError(f'--compare={name}: {errors.shown(error)}') from None
     with command_line.refusing_bad_values():
-        values = two_reports.compare(first, second, (names[0], names[1]))
+        values = two_reports.compare(reports[0], reports[1], (names[0], names[1]))
     for side, content in zip(two_reports.SIDES, contents, strict=True):
         if 'composition' in _json.loads(content):
             values['notes'].append(
                 f'The report of the {side} also states a joint guarantee with other runs, which '
                 'is not compared.'
             )
-    if form == 'json':
-        return json.dumps(values, indent=2, allow_nan=False)
-    return comparison_page.render(values)
-
-
-def _report(name: str, content: bytes) -> accounting.PrivacyReport:
-    try:
-        return accounting.PrivacyReport.from_json(content, with_selection=True)
-    except ValueError as error:
-        raise command_line.UsageError(f'--compare={name}: {errors.shown(error)}') from None
+    return values
 
 
 def sign_with(key_file: str) -> Callable[[pathlib.Path, bytes], None]:
@@ -268,21 +252,21 @@ def sign_with(key_file: str) -> Callable[[pathlib.Path, bytes], None]:
     return sign
 
 
-def verified(name: str, key_file: str, form: str) -> str:
+def verified(name: str, key_file: str) -> tuple[dict[str, Any], str]:
     """Verifies the signature of a report, computes the report again, and gives the verdict.
 
     Args:
       name: the report, a file or the directory of a run.
       key_file: file of the public key.
-      form: 'text' or 'json'.
+
+    Returns:
+      The verdict as values and as text.
 
     Raises:
-      UsageError: If a file cannot be used, or the form is another one.
+      UsageError: If a file cannot be used.
       DataError: If there is no signature, it is not valid, or the report states something that
         does not follow from its plan.
     """
-    if form not in ('text', 'json'):
-        raise command_line.UsageError(f'--format={form}: must be text or json with --verify')
     with command_line.refusing_bad_values():
         key = signatures.public_key('public_key', key_file)
     path = path_of(name)
@@ -296,14 +280,11 @@ def verified(name: str, key_file: str, form: str) -> str:
         'statement': statement,
         'notes': notes,
     }
-    if form == 'json':
-        return json.dumps(values, indent=2)
-    return '\n'.join(
-        [
-            f'{errors.shown(path)}: the signature is valid: the report is, byte by byte, what was '
-            f'signed with the key of SHA-256 {values["public_key_sha256"]}.',
-            f'Computed again from its plan: {statement}',
-            *notes,
-            'A signature says who stands by a report, not that the run was like that.',
-        ]
-    )
+    lines = [
+        f'{errors.shown(path)}: the signature is valid: the report is, byte by byte, what was '
+        f'signed with the key of SHA-256 {values["public_key_sha256"]}.',
+        f'Computed again from its plan: {statement}',
+        *notes,
+        'A signature says who stands by a report, not that the run was like that.',
+    ]
+    return values, '\n'.join(lines)

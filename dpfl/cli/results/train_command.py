@@ -1,26 +1,35 @@
-"""What binaries print about a run that they trained, and the commands that run a plan."""
+"""Commands that train: their settings, the run, what they print, and those that run a plan."""
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+import pathlib
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from dpfl import _json, _setting_texts, accounting, mechanisms
+from absl import flags
+
+from dpfl import _json, _setting_texts, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
-from dpfl.cli.command import command_line, program
+from dpfl.cli.command import command_line, flagfiles, program
 from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import verified_run
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 from dpfl.planning import feasibility
 from dpfl.reporting import plain_text
-from dpfl.simulation import run_directory
-from dpfl.simulation.training import TrainResult, dry_run, train
+from dpfl.runtime import signals
+from dpfl.simulation import checkpoint, run_directory
+from dpfl.simulation.training import TrainResult, dry_run, recorded_settings, train
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 
+# Flags on the treatment of an earlier run, or in place of a run; flags.txt leaves them out.
+_FLAGS_OF_ONE_CALL = ('resume', 'overwrite', 'dry_run')
 STRATEGY = 'planned.npz'
 # The loss that `mechanisms.choose` minimises.
 _LOSS = 'max'
@@ -51,27 +60,111 @@ def main(
     """
     program.require('tensorflow_federated')
     where = directory.read()
-    output_flags.take_recorded(where, settings.names)
+    if where.resume and where.output_dir and not where.overwrite:
+        _take_recorded(settings.names, where.output_dir)
     config = settings.read()
     if shown.read().dry_run:
-        output_flags.refuse_earlier_run(where)
+        for treatment in ('resume', 'overwrite'):
+            if getattr(where, treatment):
+                raise command_line.UsageError(f'--{treatment}: cannot be combined with --dry_run')
         with command_line.refusing_bad_values():
             cost = dry_run(config).to_dict()
         output_flags.show(form, cost, plain_text.table(cost))
         return
+    watched = program.command('report', f'--run_dir={where.output_dir}')
     with (
         command_line.refusing_bad_values(directory='output_dir'),
-        output_flags.saying_what_is_saved(where, name),
+        saying_what_is_saved(where, name),
     ):
         result = train(
             config,
             output_flags.directory(where),
             resume=where.resume,
             overwrite=where.overwrite,
-            files={archive.FLAGS: output_flags.flags_text()},
-            notice=output_flags.how_to_watch(where),
+            files={archive.FLAGS: _flags_text()},
+            notice=f'the report so far, while it trains: {watched}',
         )
     print_result(result, form.read().format)
+
+
+def _take_recorded(names: Collection[str], directory: str) -> None:
+    """Gives flags that are not on the command line the values with which a run began.
+
+    So `--resume` needs the directory alone, and whatever is to change.
+
+    Raises:
+      UsageError: If the journal of the run cannot be read, or if there is no run and no flag that
+        says what to train.
+    """
+    try:
+        journal = archive.read_journal(directory)
+        texts = {} if journal is None else recorded_settings.texts_of(journal.state)
+    except ValueError as error:
+        raise command_line.UsageError(f'--output_dir={directory}: {error}') from None
+    if journal is None and not any(flags.FLAGS[name].present for name in names):
+        raise command_line.UsageError(
+            f'--output_dir={directory}: has no run that --resume could continue'
+        )
+    given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
+    recorded = {'mechanism': str(flags.FLAGS['mechanism'].default), **texts}
+    replaced, _ = flagfiles.replaced(recorded, {name: str(value) for name, value in given.items()})
+    for name, text in texts.items():
+        plain = name.removeprefix('no') if name not in flags.FLAGS else name
+        if plain in names and plain not in (*given, *replaced):
+            if flags.FLAGS[plain].boolean and not text:
+                text = 'true' if plain == name else 'false'
+            try:
+                flags.FLAGS[plain].parse(text)
+            except flags.Error as error:
+                raise command_line.UsageError(f'--output_dir={directory}: {error}') from None
+
+
+def _flags_text() -> str:
+    """The flags as a file for --flagfile, without those about an earlier run."""
+    lines = [
+        flag.serialize()
+        for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+        if flag.value is not None and flag.name not in _FLAGS_OF_ONE_CALL
+    ]
+    return ''.join(f'{line}\n' for line in sorted(lines) if line)
+
+
+@contextlib.contextmanager
+def saying_what_is_saved(config: RunDirectoryConfig, name: str) -> Iterator[None]:
+    """Context in which a signal ends the run with a line on saved rounds and how to continue.
+
+    With `overwrite` these are the rounds of the new run only.
+
+    Args:
+      config: of the run.
+      name: of the command that trains it.
+    """
+    earlier = _keys(pathlib.Path(config.output_dir or '')) if config.overwrite else None
+    try:
+        yield
+    except (KeyboardInterrupt, signals.Terminated) as error:
+        path = pathlib.Path(config.output_dir or '')
+        try:
+            saved = checkpoint.latest(path / archive.CHECKPOINTS, lambda reason: None)
+        except errors.RunError:
+            saved = None
+        if saved is None or (config.overwrite and _keys(path) == earlier):
+            raise
+        rounds = 'round is' if saved.rounds == 1 else 'rounds are'
+        command = program.command(name, f'--output_dir={path}', '--resume')
+        what = f'{saved.rounds} {rounds} saved in {path}; this continues: {command}'
+        if isinstance(error, signals.Terminated):
+            raise signals.Terminated(error.number, what) from None
+        raise KeyboardInterrupt(what) from None
+
+
+def _keys(path: pathlib.Path) -> str | None:
+    """Digest of the keys of the run in a directory, which no other run has."""
+    try:
+        journal = archive.read_journal(path)
+    except (ValueError, errors.RunError):
+        return None
+    return None if journal is None or journal.state.planned is None else journal.state.planned.keys
 
 
 def print_result(result: TrainResult, form: str) -> None:

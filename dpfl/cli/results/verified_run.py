@@ -9,9 +9,8 @@ import re
 import shutil
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any
 
 from dpfl import _storage, accounting, errors
 from dpfl.accounting.records import archive, comparison
@@ -40,20 +39,17 @@ _COPIED = (
 _COVERED = ('round', 'epsilon', 'clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
 
 
-def verify(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
-    """Checks a run against its own files and its settings.
+def verify(path: pathlib.Path) -> accounting.PrivacyReport:
+    """Checks a run against its own files and its settings, and returns its report.
 
     If something differs, or could not be compared, prints the difference on standard error and
     exits with status 1.
-
-    Returns:
-      The result of the verification, and the report of the run.
 
     Raises:
       UsageError: If `path` is not the directory of a finished run.
     """
     with _locked(path, to_read=True):
-        return _verified(path)
+        return _verified(path)[1]
 
 
 def verified(
@@ -190,10 +186,11 @@ def in_progress(directory: str) -> archive.Records | None:
         journal = archive.read_journal(path)
         if journal is None or journal.state.ended is not None:
             return None
-        if not journal.state.begun:
-            raise ValueError('is in use by a run that has no round yet')
-        records = archive.Records.read(path, is_running=True)
-        if records.log is not None and not records.log.rounds:
+        has_round = journal.state.begun > 0
+        if has_round:
+            records = archive.Records.read(path, is_running=True)
+            has_round = records.log is None or records.log.rounds > 0
+        if not has_round:
             raise ValueError('is in use by a run that has no round yet')
     except ValueError as error:
         raise command_line.UsageError(f'--run_dir={path}: {error}') from None
@@ -266,7 +263,9 @@ def check_copy(run: pathlib.Path, report: accounting.PrivacyReport) -> None:
     Raises:
       UsageError: If the run must not be copied.
     """
-    config = recorded_settings.read(run)
+    config, journal = recorded_settings.read(run), archive.read_journal(run)
+    begun = 0 if journal is None else journal.state.begun
+    built = None if journal is None else journal.state.built
     reason = None
     if report.observed is None:
         reason = 'is a copy already'
@@ -278,12 +277,13 @@ def check_copy(run: pathlib.Path, report: accounting.PrivacyReport) -> None:
         reason = (
             'breaks its plan: its guarantee rests on the participation log, which is confidential'
         )
-    elif not _is_whole(run, report.plan.participation.rounds):
+    elif not archive.has_ended(run) or begun < report.plan.participation.rounds:
         reason = 'must be finished, with all planned rounds'
     elif config is None:
         reason = 'must have settings in its journal, which say what the model was made from'
     elif COUNTED_WORDS in report.also_not_covered or (  # Also of the run that it continues from.
-        isinstance(config, TrainConfig) and has_words_of_clients(config.task, _data(run))
+        isinstance(config, TrainConfig)
+        and has_words_of_clients(config.task, {} if built is None else built.data)
     ):
         reason = "has a vocabulary that was counted on the clients' text, without noise"
     elif report.noise_is_seeded or (report.sampling_is_seeded and report.uses_sampling):
@@ -329,18 +329,6 @@ def write_copy(run: pathlib.Path, output: pathlib.Path, record: archive.PlanReco
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return sorted([archive.SUMS, *archive.listed(output)])
-
-
-def _data(run: pathlib.Path) -> Mapping[str, Any]:
-    """What the journal of a run says about its data."""
-    journal = archive.read_journal(run)
-    return {} if journal is None or journal.state.built is None else journal.state.built.data
-
-
-def _is_whole(run: pathlib.Path, rounds: int) -> bool:
-    """Whether a run has ended with all of its rounds."""
-    journal = archive.read_journal(run) if archive.has_ended(run) else None
-    return journal is not None and journal.state.begun >= rounds
 
 
 def _metrics(path: pathlib.Path) -> str:

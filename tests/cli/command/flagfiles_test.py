@@ -29,7 +29,8 @@ def test_a_preset_is_found_by_name_from_any_directory(name, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert flagfiles.read(name) == _BLT != []
     for spelled in ([f'--flagfile={name}'], ['-flagfile', name]):
-        assert flagfiles.expand(['--a', *spelled, '--b=1']) == ['--a', *_BLT, '--b=1']
+        expanded = flagfiles.expand(['--a', *spelled, '--b=1'])
+        assert expanded == [('--a', False), *((line, True) for line in _BLT), ('--b=1', False)]
 
 
 def test_a_file_that_exists_wins(tmp_path, monkeypatch):
