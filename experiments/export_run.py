@@ -21,6 +21,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import verified_run
+from dpfl.simulation import public_copy
 
 _RUN = SettingsFlags(output_flags.RunDirConfig)
 _COPY = SettingsFlags(
@@ -42,9 +43,10 @@ def main() -> None:
         raise command_line.UsageError('--public: must be given; the copy is made to be public')
     _check_output(run, output)
     report = verified_run.verify(run)
-    verified_run.check_copy(run, report)
+    if reason := public_copy.obstacle(run, report):
+        raise command_line.UsageError(f'--run_dir={run}: {reason}')
     record = dataclasses.replace(archive.read_plan(run), exported=True)
-    names = verified_run.write_copy(run, output, record)
+    names = public_copy.write(run, output, record)
     statement = page.statement(record.report(None))
     values = {'output_dir': str(output), 'statement': statement, 'files': names}
     output_flags.show(_FORMAT, values, '\n'.join([f'{output}: {statement}', *names]))

@@ -8,6 +8,7 @@ FOR_ROOMS = (
     'checkpoint',
     'earlier_settings',
     'population',
+    'public_copy',
     'run_directory',
     'training',
     'training.config',

@@ -581,7 +581,7 @@ _RUNS = (
     ),
     Fault(
         'exported run with plots of private metrics',
-        'dpfl/cli/results/verified_run.py',
+        'dpfl/simulation/public_copy.py',
         r"r'plots/generated_\d+\.png'",
         r"r'plots/.+\.png'",
         (

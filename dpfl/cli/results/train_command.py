@@ -16,13 +16,12 @@ from dpfl.cli.command import command_line, flagfiles, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import verified_run
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 from dpfl.planning import feasibility
 from dpfl.reporting import plain_text
 from dpfl.runtime import signals
-from dpfl.simulation import checkpoint, run_directory
+from dpfl.simulation import checkpoint, public_copy, run_directory
 from dpfl.simulation.training import TrainResult, dry_run, recorded_settings, train
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.mechanism import MechanismConfig
@@ -223,10 +222,9 @@ def _next(result: TrainResult, has_learnt: bool) -> str:
         )
     if not plan.noise_multiplier:
         return f'the same flags with noise; {program.shown("plan_privacy")} says how much.'
-    try:
-        verified_run.check_copy(path, result.report)
-    except command_line.UsageError as error:
-        return f'read the page; there can be no public copy of the run ({error}).'
+    if reason := public_copy.obstacle(path, result.report):
+        why = f'--run_dir={path}: {reason}'
+        return f'read the page; there can be no public copy of the run ({why}).'
     copy = f'{path}_public'
     arguments = ('--public', f'--run_dir={path}', f'--output_dir={copy}')
     return f'a copy to publish: {program.command("export_run", *arguments)}'

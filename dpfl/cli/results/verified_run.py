@@ -1,11 +1,7 @@
-"""A finished run: verified, with a message if something differs, and copied for the public."""
+"""A finished run: verified, with a message if something differs, and shown."""
 
 import contextlib
-import csv
-import dataclasses
-import io
 import pathlib
-import re
 import shutil
 import sys
 import webbrowser
@@ -20,23 +16,8 @@ from dpfl.accounting.reports import report as report_lib
 from dpfl.cli.command import command_line
 from dpfl.cli.results import report_files
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import recorded_settings
-from dpfl.simulation.training.config import TrainConfig
-from dpfl.tasks.config import COUNTED_WORDS, has_words_of_clients
 
 _DIFFERS = 1
-# Full names, as patterns. These files are computed from the releases of the run, so the guarantee
-# covers them.
-_COPIED = (
-    r'model\.npz',
-    r'audit\.(npz|html)',
-    r'before_training\.json',
-    r'plots/generated_\d+\.png',
-    r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
-    r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
-)
-# Metrics that follow from the plan, and those that are private releases.
-_COVERED = ('round', 'epsilon', 'clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
 
 
 def verify(path: pathlib.Path) -> accounting.PrivacyReport:
@@ -251,93 +232,3 @@ def _verdict(path: pathlib.Path, is_export: bool) -> str:
         f'{listed}, journal, cohorts, settings and plan agree, and every table and page follows '
         'from them'
     )
-
-
-def check_copy(run: pathlib.Path, report: accounting.PrivacyReport) -> None:
-    """Checks that the guarantee covers everything in a copy of a run.
-
-    Args:
-      run: Directory of the run.
-      report: Its report.
-
-    Raises:
-      UsageError: If the run must not be copied.
-    """
-    config, journal = recorded_settings.read(run), archive.read_journal(run)
-    begun = 0 if journal is None else journal.state.begun
-    built = None if journal is None else journal.state.built
-    reason = None
-    if report.observed is None:
-        reason = 'is a copy already'
-    elif not report.plan.noise_multiplier:
-        reason = 'adds no noise: there is no guarantee'
-    elif report.measured is not None and report.measured.refutations:
-        reason = f'has a guarantee that its audit refutes ({report.measured.refutations[0]})'
-    elif report.basis == 'log':
-        reason = (
-            'breaks its plan: its guarantee rests on the participation log, which is confidential'
-        )
-    elif not archive.has_ended(run) or begun < report.plan.participation.rounds:
-        reason = 'must be finished, with all planned rounds'
-    elif config is None:
-        reason = 'must have settings in its journal, which say what the model was made from'
-    elif COUNTED_WORDS in report.also_not_covered or (  # Also of the run that it continues from.
-        isinstance(config, TrainConfig)
-        and has_words_of_clients(config.task, {} if built is None else built.data)
-    ):
-        reason = "has a vocabulary that was counted on the clients' text, without noise"
-    elif report.noise_is_seeded or (report.sampling_is_seeded and report.uses_sampling):
-        reason = 'is a simulation: its noise or cohorts came from a seed'
-    if reason is not None:
-        raise command_line.UsageError(f'--run_dir={run}: {reason}')
-
-
-def write_copy(run: pathlib.Path, output: pathlib.Path, record: archive.PlanRecord) -> list[str]:
-    """Writes the whole copy, or nothing.
-
-    Args:
-      run: Directory of the run.
-      output: Directory of the copy; it does not exist, or is empty.
-      record: Plan of the run, from which the report of the copy is made.
-
-    Returns:
-      The names of the files of the copy.
-
-    Raises:
-      StorageError: If a file cannot be read or written.
-    """
-    record = dataclasses.replace(record, exported=True)
-    output = output.resolve()
-    partial = output.with_name(output.name + '.partial')
-    with _storage.naming(output):
-        partial.mkdir(parents=True)
-        try:
-            for name in archive.listed(run):
-                if any(re.fullmatch(pattern, name) for pattern in _COPIED):
-                    (partial / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(run / name, partial / name)
-            shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)
-            (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS))
-            (partial / archive.PLAN).write_text(record.to_json())
-            report = archive.Records.read(partial).report()
-            for name, text in run_directory.pages_of(partial, report).items():
-                (partial / name).write_text(text)
-            (partial / archive.SUMS).write_text(archive.digests(partial))
-            if output.exists():
-                output.rmdir()
-            partial.rename(output)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return sorted([archive.SUMS, *archive.listed(output)])
-
-
-def _metrics(path: pathlib.Path) -> str:
-    """The columns of metrics.csv that may be published."""
-    with open(path, newline='') as file:
-        reader = csv.DictReader(file)
-        columns = [name for name in reader.fieldnames or () if name in _COVERED]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, extrasaction='ignore', lineterminator='\n')
-        writer.writeheader()
-        writer.writerows(reader)
-    return text.getvalue()

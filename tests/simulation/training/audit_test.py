@@ -12,9 +12,8 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.aggregators.noise import draws
-from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError
-from dpfl.simulation import run_directory
+from dpfl.simulation import public_copy, run_directory
 from dpfl.simulation.training import train
 from tests import forked_binaries, json_schema
 from tests.simulation.training import small_config
@@ -84,7 +83,7 @@ def test_every_reader_gets_the_same_audit(run, tmp_path):
     assert done.stderr.strip() == 'error: --rounds: cannot be combined with --run_dir'
 
     record = archive.read_plan(path)
-    copied = verified_run.write_copy(path, tmp_path / 'copy', record)
+    copied = public_copy.write(path, tmp_path / 'copy', record)
     assert {AUDIT, 'audit.html'} <= set(copied)
     assert json.loads((tmp_path / 'copy' / archive.REPORT).read_text())['measured'] == expected
 

@@ -11,8 +11,8 @@ import tensorflow_federated as tff
 
 from dpfl import learning
 from dpfl.accounting.records import archive
-from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError
+from dpfl.simulation import public_copy
 from dpfl.simulation.training import TaskConfig, TextConfig, train
 from dpfl.tasks.config import DataConfig
 from dpfl.tasks.text.models import saved_models
@@ -93,7 +93,7 @@ def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeyp
 
 def test_a_public_copy_does_not_have_it(tested, tmp_path):
     record = archive.read_plan(tested.directory)
-    names = verified_run.write_copy(tested.directory, tmp_path / 'copy', record)
+    names = public_copy.write(tested.directory, tmp_path / 'copy', record)
     assert archive.TEST not in names and not (tmp_path / 'copy' / archive.TEST).exists()
 
 
