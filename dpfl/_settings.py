@@ -146,6 +146,11 @@ class Settings:
         """All values by name, those of nested settings included; no two have one name."""
         return {field.name: value for field, _, value in self.table()}
 
+    def changed(self) -> dict[str, Any]:
+        """The values that are not the defaults, by name, those of nested settings included."""
+        defaults = type(self)().flat()
+        return {name: value for name, value in self.flat().items() if value != defaults[name]}
+
     def table(self) -> Iterator[tuple[dataclasses.Field, 'Kind', Any]]:
         """Field, type and value of every setting, those of nested settings included."""
         for field in dataclasses.fields(self):

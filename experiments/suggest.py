@@ -23,7 +23,6 @@ from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
-from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.suggestion import NOT_PRIVATE, SuggestConfig, Suggestion, suggest
 from dpfl.tasks.config import REAL_TASKS, ImageFaultConfig, TaskConfig
 
@@ -50,7 +49,7 @@ def main() -> None:
     program.require('tensorflow_federated')
     with command_line.refusing_bad_values():
         found = suggest(task, wishes, _SEED.read().seed, lambda text: print(text, file=sys.stderr))
-    flags = flags_of(found.config)
+    flags = _setting_texts.flags(found.config.changed())
     if output is not None:
         pathlib.Path(output).write_text(''.join(f'{flag}\n' for flag in flags))
         flags = [f'--flagfile={output}']
@@ -64,14 +63,6 @@ def main() -> None:
         lines += [title, *(f'{name:<{width}}  {each.reason}' for name, each in reasons), '']
     lines.append(f'{found.feasibility}\n\n{NOT_PRIVATE}\n\n{command}')
     output_flags.show(_FORMAT, _values(found, command), '\n'.join(lines))
-
-
-def flags_of(config: TrainConfig) -> list[str]:
-    """The flags whose values are not the defaults."""
-    defaults = TrainConfig().flat()
-    return _setting_texts.flags(
-        {name: value for name, value in config.flat().items() if value != defaults[name]}
-    )
 
 
 def _values(found: Suggestion, command: str) -> dict[str, Any]:

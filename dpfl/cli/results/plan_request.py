@@ -206,10 +206,9 @@ class Request:
 
     @functools.cached_property
     def _given(self) -> frozenset[str]:
-        """Names of the settings that have other values than the defaults."""
-        defaults = {**PrivacyConfig(mechanism=AUTO).flat(), **PlanningConfig().flat()}
-        values = {**self.privacy.flat(), **self.planning.flat(), **self.schema}
-        return frozenset(name for name, value in values.items() if value != defaults.get(name))
+        """Names of the settings that are given, with other values than the defaults."""
+        of_schema = (name for name, value in self.schema.items() if value is not None)
+        return frozenset((*self.privacy.changed(), *self.planning.changed(), *of_schema))
 
     def _refuse(self, names: Iterable[str], allowed: str) -> None:
         """Refuses the first of some settings that is given."""

@@ -23,7 +23,6 @@ from dpfl.reporting import plain_text
 from dpfl.runtime import signals
 from dpfl.simulation import checkpoint, public_copy, run_directory
 from dpfl.simulation.training import TrainResult, dry_run, recorded_settings, train
-from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 
@@ -246,15 +245,9 @@ class Recipe:
     @classmethod
     def of_config(cls, config: MechanismConfig) -> 'Recipe':
         """The recipe for a mechanism that a configuration gives by its name and parameters."""
-        defaults = MechanismConfig()
-        names = defaults.flat()
-        return cls(
-            {
-                name: getattr(config, name)
-                for name in names
-                if getattr(config, name) != getattr(defaults, name)
-            }
-        )
+        names, changed = MechanismConfig().flat(), config.changed()
+        settings = {name: changed[name] for name in names if name in changed}
+        return cls({'mechanism': config.mechanism, **settings})
 
     @classmethod
     def of_candidate(cls, candidate: mechanisms.Candidate, schema: Participation) -> 'Recipe':
@@ -334,12 +327,7 @@ def of_plan(
 
 def others_of(privacy: PrivacyConfig) -> dict[str, Any]:
     """The settings besides those of `of_plan` that are not the defaults of `train`, by name."""
-    defaults = TrainConfig().flat()
-    others = {
-        name: value
-        for name, value in privacy.flat().items()
-        if name not in _STATED and value != defaults[name]
-    }
+    others = {name: value for name, value in privacy.changed().items() if name not in _STATED}
     if not privacy.secagg:  # Without rounding, the dimension is that of the model.
         others.pop('model_dimension', None)
     return others

@@ -286,9 +286,8 @@ class RunConfig(Settings):
 
 def _refuse_beside_own_task(settings: Settings) -> None:
     """Refuses settings of data and model, which a task of one's own would ignore."""
-    defaults = type(settings)().flat()
-    for name, value in settings.flat().items():
-        if name != 'task' and value != defaults[name]:
+    for name, value in settings.changed().items():
+        if name != 'task':
             allowed = 'must not be given with a task of your own, which has data and a model'
             raise ArgumentError(name, value, allowed)
 

@@ -85,11 +85,10 @@ def texts_of(state: State) -> dict[str, str]:
     config = of_state(state) if texts is None else None
     if config is None:
         return texts or {}
-    defaults = type(config)().flat()
     return {
         name: _setting_texts.text(value)
-        for name, value in config.flat().items()
-        if value not in (None, defaults[name])
+        for name, value in config.changed().items()
+        if value is not None
     }
 
 
