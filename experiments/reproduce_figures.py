@@ -71,10 +71,8 @@ def _selected() -> list[Recipe]:
 
 def _made_directory() -> pathlib.Path:
     directory = pathlib.Path(command_line.required(_DIRECTORY.read(), 'output_dir'))
-    try:
+    with command_line.naming('output_dir', directory):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise command_line.UsageError(f'--output_dir={directory}: {error.strerror}') from None
     return directory
 
 

@@ -55,10 +55,8 @@ def main() -> None:
         done = simulate(devices, required(sampling, 'rounds'), progress=True)
         values = statistics(devices, done)
     if output is not None:
-        try:
+        with command_line.naming('output', output):
             done.log.save(output)
-        except OSError as error:
-            raise command_line.UsageError(f'--output={output}: {error.strerror}') from None
     shown = {name: value for name, value in values.items() if name != 'separations'}
     counts = values['participations'].items()
     shown['participations'] = ', '.join(f'{count}: {clients}' for count, clients in counts)

@@ -26,11 +26,11 @@ def _run(*flags):
 
 
 def _refused(capsys, *arguments, **keywords):
-    """The last line on standard error of a verification in this process that fails."""
-    with pytest.raises(SystemExit) as end:
+    """What a verification in this process says that fails."""
+    with pytest.raises((SystemExit, errors.DataError)) as end:
         verified_run.verified(*arguments, **keywords)
-    assert end.value.code == 1
-    return capsys.readouterr().err.splitlines()[-1]
+    assert end.type is errors.DataError or end.value.code == 1
+    return f'{capsys.readouterr().err}error: {end.value}'
 
 
 def _written(path, *flags):

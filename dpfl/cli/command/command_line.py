@@ -66,6 +66,21 @@ def refusing_bad_values(**flags_of_arguments: str) -> Iterator[None]:
         raise UsageError(' '.join(str(error).split())) from error
 
 
+@contextlib.contextmanager
+def naming(flag: str, value: object) -> Iterator[None]:
+    """Context that turns an error into a `UsageError` that names a flag and its value.
+
+    Args:
+      flag: Name of the flag.
+      value: Its value, such as a file that cannot be used.
+    """
+    try:
+        yield
+    except (OSError, ValueError, flags.Error) as error:
+        reason = getattr(error, 'strerror', None) or error
+        raise UsageError(f'--{flag}={value}: {" ".join(str(reason).split())}') from None
+
+
 def required(settings: Settings, name: str) -> Any:
     """The value of a flag that must be given.
 

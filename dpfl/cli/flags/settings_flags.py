@@ -143,7 +143,12 @@ class SettingsFlags(Generic[_S]):
         Raises:
           UsageError: If an entry of a list has another type.
         """
-        return {name: _value(flags.FLAGS[name], kind) for name, kind in self._kinds.items()}
+        values = {name: flags.FLAGS[name].value for name in self._kinds}
+        with refusing_bad_values():
+            for name, kind in self._kinds.items():
+                if kind.is_tuple and values[name] is not None:
+                    values[name] = _setting_texts.entries(name, kind.scalar, values[name])
+        return values
 
     def _define(
         self, name: str, kind: _settings.Kind, default: Any, text: str, allowed: Sequence[str]
@@ -163,11 +168,3 @@ class SettingsFlags(Generic[_S]):
         else:
             flags.DEFINE_string(name, default, text, **owner)
         flags.FLAGS.register_key_flag_for_module(self._module, flags.FLAGS[name])
-
-
-def _value(flag: flags.Flag, kind: _settings.Kind) -> Any:
-    """The value of a flag, converted to the type of its setting."""
-    if not kind.is_tuple or flag.value is None:
-        return flag.value
-    with refusing_bad_values():
-        return _setting_texts.entries(flag.name, kind.scalar, flag.value)

@@ -34,10 +34,8 @@ def read(flag: str, path: pathlib.Path) -> bytes:
     Raises:
       UsageError: If it cannot be read.
     """
-    try:
+    with command_line.naming(flag, path):
         return _files.read_bytes(path)
-    except OSError as error:
-        raise command_line.UsageError(f'--{flag}={path}: {error.strerror}') from None
 
 
 def answer(config: ReportFilesConfig, form: str) -> str | None:
@@ -157,13 +155,9 @@ def together(report: accounting.PrivacyReport, others: Sequence[str]) -> dict[st
     reports = [report]
     for name in others:
         content = read('compose_with', path_of(name))
-        try:
+        with command_line.naming('compose_with', name):
             reports.append(accounting.PrivacyReport.from_json(content))
             two_reports.check(reports)
-        except ValueError as error:
-            raise command_line.UsageError(
-                f'--compose_with={name}: {" ".join(str(error).split())}'
-            ) from None
     return two_reports.to_dict(reports)
 
 
@@ -211,10 +205,8 @@ def _compared(names: Sequence[str]) -> dict[str, Any]:
     contents, reports = [], []
     for name in names:
         contents.append(read('compare', path_of(name)))
-        try:
+        with command_line.naming('compare', name):
             reports.append(accounting.PrivacyReport.from_json(contents[-1], with_selection=True))
-        except ValueError as error:
-            raise command_line.UsageError(f'--compare={name}: {errors.shown(error)}') from None
     with command_line.refusing_bad_values():
         values = two_reports.compare(reports[0], reports[1], (names[0], names[1]))
     for side, content in zip(two_reports.SIDES, contents, strict=True):

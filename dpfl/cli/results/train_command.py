@@ -94,15 +94,11 @@ def _take_recorded(names: Collection[str], directory: str) -> None:
       UsageError: If the journal of the run cannot be read, or if there is no run and no flag that
         says what to train.
     """
-    try:
+    with command_line.naming('output_dir', directory):
         journal = archive.read_journal(directory)
         texts = {} if journal is None else recorded_settings.texts_of(journal.state)
-    except ValueError as error:
-        raise command_line.UsageError(f'--output_dir={directory}: {error}') from None
-    if journal is None and not any(flags.FLAGS[name].present for name in names):
-        raise command_line.UsageError(
-            f'--output_dir={directory}: has no run that --resume could continue'
-        )
+        if journal is None and not any(flags.FLAGS[name].present for name in names):
+            raise ValueError('has no run that --resume could continue')
     given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
     recorded = {'mechanism': str(flags.FLAGS['mechanism'].default), **texts}
     replaced, _ = flagfiles.replaced(recorded, {name: str(value) for name, value in given.items()})
@@ -111,10 +107,8 @@ def _take_recorded(names: Collection[str], directory: str) -> None:
         if plain in names and plain not in (*given, *replaced):
             if flags.FLAGS[plain].boolean and not text:
                 text = 'true' if plain == name else 'false'
-            try:
+            with command_line.naming('output_dir', directory):
                 flags.FLAGS[plain].parse(text)
-            except flags.Error as error:
-                raise command_line.UsageError(f'--output_dir={directory}: {error}') from None
 
 
 def _flags_text() -> str:

@@ -54,6 +54,7 @@ def verified(
     Raises:
       UsageError: If it is not the directory of a finished run, or is an export and is to be signed,
         or has not ended and is to forget its keys; or if the earlier report cannot be used.
+      DataError: If its audit refutes its guarantee, or it does not continue the earlier report.
     """
     path = pathlib.Path(directory)
     earlier = None if after is None else _earlier(after)
@@ -61,8 +62,7 @@ def verified(
         verification, report = _verified(path)
         if report.measured is not None and report.measured.refutations:
             reason = report.measured.refutations[0]
-            print(f'error: {path}: the audit refutes the guarantee ({reason})', file=sys.stderr)
-            sys.exit(_DIFFERS)
+            raise errors.DataError.of_file(path, f'the audit refutes the guarantee ({reason})')
         assert verification.records is not None  # As the report was computed from them.
         journal = verification.records.journal
         is_export = journal is None
@@ -134,7 +134,11 @@ def _require_continued(
     report: accounting.PrivacyReport,
     journal: Journal | None,
 ) -> None:
-    """Ends the binary unless a run has the noise of an earlier report and continues its journal."""
+    """Checks that a run has the noise of an earlier report, and continues its journal.
+
+    Raises:
+      DataError: If it does not.
+    """
     reason = None
     if journal is None:
         reason = 'is an export, without a journal that could be compared'
@@ -147,8 +151,7 @@ def _require_continued(
             'that did: what the earlier report counts is a further release'
         )
     if reason is not None:
-        print(f'error: {path}: {reason}', file=sys.stderr)
-        sys.exit(_DIFFERS)
+        raise errors.DataError.of_file(path, reason)
 
 
 def in_progress(directory: str) -> archive.Records | None:
@@ -163,7 +166,7 @@ def in_progress(directory: str) -> archive.Records | None:
     path = pathlib.Path(directory)
     if not path.is_dir() or not _storage.is_locked(path):
         return None
-    try:
+    with command_line.naming('run_dir', path):
         journal = archive.read_journal(path)
         if journal is None or journal.state.ended is not None:
             return None
@@ -173,8 +176,6 @@ def in_progress(directory: str) -> archive.Records | None:
             has_round = records.log is None or records.log.rounds > 0
         if not has_round:
             raise ValueError('is in use by a run that has no round yet')
-    except ValueError as error:
-        raise command_line.UsageError(f'--run_dir={path}: {error}') from None
     print(f'{path}: in progress, nothing was verified', file=sys.stderr)
     return records
 
