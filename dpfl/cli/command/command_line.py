@@ -24,6 +24,7 @@ from dpfl._settings import Settings
 from dpfl.accounting.records import archive
 from dpfl.cli.command import flagfiles, program
 from dpfl.runtime import signals, tff_import
+from dpfl.simulation.training import round_config
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,10 +88,8 @@ def required(settings: Settings, name: str) -> Any:
     Raises:
       UsageError: If it is not given, or empty.
     """
-    value = getattr(settings, name)
-    if value in (None, '', ()):
-        raise UsageError(f'--{name}: must be given')
-    return value
+    with refusing_bad_values():
+        return round_config.required(settings, name)
 
 
 def refuse_others(purpose: str, *allowed: str) -> None:

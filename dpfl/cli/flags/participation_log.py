@@ -54,7 +54,6 @@ class PaceConfig(Settings):
         'less than it has.',
         needs='timer_hours',
     )
-
     timer_hours: float | None = setting(
         None,
         'Hours until a client may take part again; needs --round_minutes, --round_times or '

@@ -137,12 +137,11 @@ class Answer:
     @functools.cached_property
     def _feasibility(self) -> Feasibility | None:
         """Whether a model can learn under the noise of the first plan; None for a sweep."""
-        privacy = self.request.privacy
+        privacy, plan = self.request.privacy, self.planned[0].plan
         if self.request.sweeps:
             return None
-        return estimate(
-            self.planned[0].plan, privacy.model_dimension, privacy.delta, self.request.accountant
-        )
+        accountant = privacy.accountant_of(plan)
+        return estimate(plan, privacy.model_dimension, privacy.delta, accountant)
 
     @functools.cached_property
     def _commands(self) -> list[str]:
@@ -162,7 +161,7 @@ class Answer:
             recipe,
             population=deployment.population,
             delta=privacy.delta,
-            accountant=request.accountant,
+            accountant=privacy.accountant_of(plan),
             target_epsilon=None if request.searches_cohort else privacy.target_epsilon,
             others=train_command.others_of(privacy),
         )
@@ -327,7 +326,7 @@ def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> 
                 rho=planning.target_rho,
                 epsilon=privacy.target_epsilon,
                 delta=privacy.delta,
-                accountant=request.accountant,
+                accountant=privacy.accountant or 'pld',
             )
         if simulation is None:
             plan = planner.with_target(deployment, target)
@@ -351,7 +350,7 @@ def _row(request: Request, planned: Planned) -> dict[str, Any]:
     Numbers that are not finite, such as rho without noise, are None.
     """
     candidate, deployment, plan, simulation = planned
-    delta, accountant = request.privacy.delta, request.accountant
+    delta, accountant = request.privacy.delta, request.privacy.accountant_of(plan)
     scaled = simulation and simulation.scaled(deployment.clients_per_round)
     values = {
         'mechanism': candidate.name,

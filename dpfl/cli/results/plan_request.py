@@ -299,11 +299,6 @@ class Request:
         own = [contender.noise_multiplier for contender in self.contenders]
         return bool(own) and None not in own
 
-    @property
-    def accountant(self) -> str:
-        """Accountant that computes epsilon."""
-        return self.privacy.accountant or ('best' if self.is_sampled else 'pld')
-
     @functools.cached_property
     def sweeps(self) -> dict[str, tuple[int, ...]]:
         """Values of the swept quantities, by name; the first is on the plot's horizontal axis.

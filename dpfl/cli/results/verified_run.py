@@ -73,7 +73,7 @@ def verified(
                 f'--run_dir={path}: is an export, whose plan was compared with nothing; sign the '
                 'report of its run'
             )
-        print(f'{path}: {_verdict(path, is_export)}', file=sys.stderr)
+        print(f'{path}: {_verdict(is_export)}', file=sys.stderr)
         if earlier is not None:
             print(f'{path}: its journal continues that of {after}', file=sys.stderr)
         is_over = journal is None or journal.state.ended is not None
@@ -221,7 +221,7 @@ def _verified(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyRepor
     return verification, verification.report
 
 
-def _verdict(path: pathlib.Path, is_export: bool) -> str:
+def _verdict(is_export: bool) -> str:
     """The verified facts, in one sentence."""
     listed = f'verified: every file that {archive.SUMS} lists is as it was, none was added'
     if is_export:
