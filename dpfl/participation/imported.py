@@ -53,6 +53,27 @@ class ImportedLog:
         by_client = self.log.by_client()
         return self.times.shortest_hours(by_client.offsets, by_client.rounds)
 
+    def remarks(self, missing_rounds: str) -> tuple[str, ...]:
+        """Sentences of a report on the file of the log; the argument is that of `read_log`."""
+        remarks = [
+            f'The participation log was read from {self.rows} rows of rounds {self.first_round} to '
+            f'{self.last_round}; the first of these is taken for the first round of the run. A '
+            'client is what has an id of its own there.'
+        ]
+        if self.missing_rounds:
+            meaning = 'released without clients' if missing_rounds == 'empty' else 'not released'
+            remarks.append(
+                f'{self.missing_rounds} of these numbers have no row: counted as {meaning}, as '
+                'given.'
+            )
+        hours = self.shortest_hours()
+        if hours is not None:
+            remarks.append(
+                'By the earliest time in each round, two rounds of one client began at least '
+                f'{hours:.6g} hours apart.'
+            )
+        return tuple(remarks)
+
 
 def read_log(path: str | os.PathLike[str], missing_rounds: str = 'refused') -> ImportedLog:
     r"""Reads a log with a row for each participation.

@@ -8,7 +8,7 @@ from typing import Any
 from dpfl import ParticipationLog, _files, _setting_texts, accounting
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.participation import ImportedLog, Participation, RoundTimes, imported, read_round_times
+from dpfl.participation import Participation, RoundTimes, imported, read_round_times
 from dpfl.planning import DailyCounts, DailyPattern, Pace, UniformCohorts
 from dpfl.simulation.training.round_config import ParticipationConfig
 
@@ -211,7 +211,7 @@ class LogConfig(Settings):
                 raise ArgumentError('participation_log', path, 'must hold at least one round')
             return log, ()
         imported_log = imported.read_log(path, self.missing_rounds)
-        return imported_log.log, tuple(_remarks(imported_log, self.missing_rounds))
+        return imported_log.log, imported_log.remarks(self.missing_rounds)
 
     def _uniform(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> list[str]:
         if self.estimated_population is None:
@@ -263,25 +263,3 @@ def _timer_remark(times: RoundTimes, hours: float, schema: Participation) -> str
         f'{times.hours:.6g} hours. Rounds did not overlap, the last one took no longer than the '
         'longest time between two starts, and the timer of a client restarted when it reported.'
     )
-
-
-def _remarks(log: ImportedLog, missing_rounds: str) -> list[str]:
-    remarks = [
-        f'The participation log was read from {log.rows} rows of rounds {log.first_round} to '
-        f'{log.last_round}; the first of these is taken for the first round of the run. A client '
-        'is what has an id of its own there.'
-    ]
-    if log.missing_rounds:
-        meaning = (
-            'counted as released without clients'
-            if missing_rounds == 'empty'
-            else 'counted as not released'
-        )
-        remarks.append(f'{log.missing_rounds} of these numbers have no row: {meaning}, as given.')
-    hours = log.shortest_hours()
-    if hours is not None:
-        remarks.append(
-            'By the earliest time in each round, two rounds of one client began at least '
-            f'{hours:.6g} hours apart.'
-        )
-    return remarks
