@@ -309,3 +309,39 @@ class Deployment:
         if separation == self.population_separation:
             return 'population'
         return 'timer' if self.timer_hours is not None else 'min_separation'
+
+    def describe_separation(self) -> str:
+        """Sentences on where the separation comes from, as an assumption of a plan."""
+        if self.timer_hours is None:
+            if self.min_separation is not None:
+                return 'The separation is enforced in rounds.'
+            return (
+                'The separation is the largest that the population allows. Few runs come near it: '
+                'a suitable timer has to be found (Xu et al. 2023, section 2.5, strategy 4).'
+            )
+        if self.pace is not None:
+            covered = (
+                f'A timer of {self.timer_hours:g} hours covers {self.timer_separation} rounds: '
+                f'{self.pace.describe()}'
+            )
+        else:
+            covered = (
+                f'Rounds take {self.round_minutes:g} minutes at most, so a timer of '
+                f'{self.timer_hours:g} hours covers {self.timer_separation} of them'
+            )
+        return f'{covered}. If the population allows less, rounds wait for clients.'
+
+    def describe_participations(self) -> str:
+        """A sentence on where the most participations of a client come from."""
+        most = self.timer_participations
+        if most is None:
+            why = 'the most that rounds and separation allow'
+        else:
+            why = (
+                f'no client with the timer can be in more than {most} of {self.rounds} '
+                'consecutive rounds of those times'
+            )
+        return (
+            f'Each client takes part in at most max_participations rounds: {why}, unless a lower '
+            'limit is given.'
+        )

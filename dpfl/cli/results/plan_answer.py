@@ -432,8 +432,8 @@ def _assumptions(plans: Sequence[Planned], failure: float) -> list[str]:
         'Cohorts are exactly as large as planned. Larger cohorts, for example from over-selection, '
         'use up the population sooner.',
         'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
-        _separation(deployment),
-        *dict.fromkeys(_participations(planned.deployment) for planned in plans),
+        deployment.describe_separation(),
+        *dict.fromkeys(planned.deployment.describe_participations() for planned in plans),
         *_uniform({planned.deployment for planned in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
@@ -500,42 +500,6 @@ def _uniform(deployments: set[Deployment], failure: float) -> list[str]:
         clients_per_round=deployment.clients_per_round,
         rounds=deployment.rounds,
     ).sentences(schema.min_separation, schema.count, failure)
-
-
-def _separation(deployment: Deployment) -> str:
-    if deployment.pace is not None:
-        return (
-            f'A timer of {deployment.timer_hours:g} hours covers {deployment.timer_separation} '
-            f'rounds: {deployment.pace.describe()}. If the population allows less, rounds wait for '
-            'clients.'
-        )
-    if deployment.timer_hours is not None:
-        return (
-            f'Rounds take {deployment.round_minutes:g} minutes at most, so a timer of '
-            f'{deployment.timer_hours:g} hours covers {deployment.timer_separation} of them. If '
-            'the population allows less, rounds wait for clients.'
-        )
-    if deployment.min_separation is None:
-        return (
-            'The separation is the largest that the population allows. Few runs come near it: a '
-            'suitable timer has to be found (Xu et al. 2023, section 2.5, strategy 4).'
-        )
-    return 'The separation is enforced in rounds.'
-
-
-def _participations(deployment: Deployment) -> str:
-    most = deployment.timer_participations
-    if most is None:
-        why = 'the most that rounds and separation allow'
-    else:
-        why = (
-            f'no client with the timer can be in more than {most} of {deployment.rounds} '
-            'consecutive rounds of those times'
-        )
-    return (
-        f'Each client takes part in at most max_participations rounds: {why}, unless a lower limit '
-        'is given.'
-    )
 
 
 def _shown(key: str, value) -> str:
