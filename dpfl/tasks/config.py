@@ -350,11 +350,9 @@ class TaskConfig(Settings):
             from dpfl.tasks.images.image_task import ImageTask
 
             return ImageTask(self, seed)
-        from dpfl.tasks.text import text_task
+        from dpfl.tasks.text.text_task import TextTask
 
-        if self.task == 'synthetic_text':
-            return text_task.SyntheticTextTask(self, seed)
-        return text_task.RealTextTask(self, seed, tell, before)
+        return TextTask(self, seed, tell, before)
 
 
 def not_covered_of_task(

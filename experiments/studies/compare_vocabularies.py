@@ -26,7 +26,7 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
 from dpfl.reporting.charts import Line, Panel, draw
 from dpfl.tasks.before_training import WordCounts, WordRelease
-from dpfl.tasks.config import DATA_VOCABULARY, TextConfig, TextTaskConfig
+from dpfl.tasks.config import DATA_VOCABULARY, TaskConfig, TextConfig, TextTaskConfig
 from dpfl.tasks.text import text_task
 
 NOT_PRIVATE = (
@@ -94,8 +94,12 @@ def _clients(task: TextTaskConfig, config: RecallConfig, seed: int) -> Iterable[
     """How often each client uses each of its words."""
     if task.task == 'synthetic_text':
         return zipf_clients(config.zipf_clients, seed)
-    data = text_task.load(task, lambda text: print(text, file=sys.stderr))
-    training = data.training
+    source = text_task.TextTask(
+        TaskConfig(task=task.task, data=task.data, text=task.text),
+        seed,
+        lambda text: print(text, file=sys.stderr),
+    )
+    training = source.word_task.data.training
     return (
         collections.Counter(word for sentence in training.sentences(client) for word in sentence)
         for client in range(training.count)

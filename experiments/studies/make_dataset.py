@@ -181,7 +181,7 @@ def _jsonl(paths: str, client_column: str, text_column: str) -> _Source:
                 with _files.open_regular(path) as file:
                     for record in record_files.json_lines(file, client_column, text_column):
                         counts['records'] += 1
-                        if isinstance(record, record_files.BadRecord):
+                        if record.reason:
                             counts['malformed'] += 1
                             first = first or f'{path}, line {record.line}: {record.reason}'
                         else:

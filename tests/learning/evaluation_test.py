@@ -8,7 +8,8 @@ import tensorflow_federated as tff
 from dpfl import errors, learning
 from dpfl.learning import evaluation
 from dpfl.learning.evaluation import accuracy_quantiles
-from dpfl.tasks.text import synthetic_text, vocabulary, word_clients
+from dpfl.tasks.config import TextConfig
+from dpfl.tasks.text import synthetic_text, text_task, vocabulary, word_clients
 from dpfl.tasks.text.models import metrics, saved_models
 from tests.learning import gan_models
 
@@ -28,15 +29,15 @@ def test_quantiles_by_hand():
 
 
 _LANGUAGE = synthetic_text.SyntheticText(vocabulary_size=40, sentence_length=6, seed=1)
-_TOKENS = [_LANGUAGE.heldout_tokens(client) for client in range(5)]
+_TOKENS = [_LANGUAGE.tokens(client, 'heldout') for client in range(5)]
 
 
 def _heldout(batch_size):
     """The sentences of five clients, and whose they are."""
     heldout = word_clients.WordClients(9, lambda client: _LANGUAGE.sentences(_TOKENS[client]))
     words = vocabulary.Vocabulary(tuple(_LANGUAGE.vocabulary))
-    packing = word_clients.Packing('sentences', 6)
-    task = word_clients.WordTask(heldout, heldout, words, packing)
+    data = word_clients.TextData(heldout, heldout)
+    task = text_task.WordTask(data, words, TextConfig(sentence_length=6))
     return task.heldout_dataset(5, batch_size), task.heldout_owners(5)
 
 

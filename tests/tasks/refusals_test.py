@@ -29,7 +29,7 @@ def _language(vocabulary_size, language_size):
     text = TextConfig(
         sentence_length=8, vocabulary_size=vocabulary_size, language_size=language_size
     )
-    return text_task.SyntheticTextTask(TaskConfig(model='micro', text=text), seed=3).load()
+    return text_task.TextTask(TaskConfig(model='micro', text=text), 3, print).load()
 
 
 def _model(**values):

@@ -14,7 +14,7 @@ from dpfl.debugging.text import faults
 from dpfl.debugging.text.config import WORD, Case, StudyConfig
 from dpfl.simulation.training import execution
 from dpfl.tasks import data_sets, federated_task
-from dpfl.tasks.config import TextTaskConfig
+from dpfl.tasks.config import TaskConfig, TextTaskConfig
 from dpfl.tasks.text import text_task, tokenization, vocabulary, word_clients
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ class OpenedText:
         self._seed = seed
 
     @functools.cached_property
-    def _real(self) -> text_task.RealText:
-        return text_task.load(self.config, execution.teller(True))
+    def _real(self) -> text_task.WordTask:
+        config = TaskConfig(task=self.config.task, data=self.config.data, text=self.config.text)
+        return text_task.TextTask(config, self._seed, execution.teller(True)).word_task
 
     def population(self, given: int | None) -> int:
         """Number of clients to train on.
@@ -74,7 +75,7 @@ class OpenedText:
           ArgumentError: If the data have fewer clients.
         """
         is_synthetic = self.config.task == 'synthetic_text'
-        available = None if is_synthetic else self._real.training.count
+        available = None if is_synthetic else self._real.data.training.count
         return federated_task.population(given, available)
 
     @functools.cached_property
@@ -85,12 +86,12 @@ class OpenedText:
         if self.config.task != 'synthetic_text':
             task = self._real
             return Text(
-                task.training,
-                task.heldout,
+                task.data.training,
+                task.data.heldout,
                 task.vocabulary,
-                task.packing.max_tokens,
+                task.text.client_max_tokens or None,
                 task.not_covered,
-                {'vocabulary': task.description['vocabulary']},
+                {'vocabulary': task.data.description['vocabulary']},
             )
         data_sets.refuse(self.config.data, self.config.task)
         language = synthetic_text.SyntheticText(

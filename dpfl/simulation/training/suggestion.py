@@ -228,8 +228,8 @@ def suggest(
         raise ArgumentError('delta', wishes.delta, 'needs target_epsilon')
     fixed = _vocabulary(task.text, wishes.target_epsilon)
     task = task.with_values({proposal.name: proposal.value for proposal in fixed})
-    opened = text_task.open_text(task, tell)
-    population = opened.training.count
+    source = text_task.TextTask(task, seed, tell)
+    population = source.clients.training.count
     delta = usual_delta(population) if wishes.delta is None else wishes.delta
     release = prepared_task.word_release(task.text, delta, 'zero_out')
 
@@ -242,8 +242,8 @@ def suggest(
     def tell_of_words(text: str) -> None:
         tell(text if release is None else f'a trial of the draw: {text}')
 
-    loaded = text_task.load(task, tell_of_words, before, opened)
-    clients = loaded.training
+    loaded = source.with_vocabulary(before, tell_of_words)
+    clients = loaded.data.training
     looked_at = min(_MOST_CLIENTS, clients.count)
     statistics = TextStatistics.of(
         map(clients.sentences, range(looked_at)),

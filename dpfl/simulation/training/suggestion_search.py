@@ -126,7 +126,7 @@ class Searched:
 
 def search(
     config: TrainConfig,
-    data: text_task.RealText,
+    data: text_task.WordTask,
     goal: Goal,
     *,
     models: Sequence[str],
@@ -285,7 +285,7 @@ class _Bench:
     def __init__(
         self,
         config: TrainConfig,
-        data: text_task.RealText,
+        data: text_task.WordTask,
         vocabularies: Mapping[int, tuple[Vocabulary, float]],
         clients: int,
     ):
@@ -295,10 +295,9 @@ class _Bench:
         self._clients = clients
         self._trials: dict[tuple[str, int], trial.Trials] = {}
 
-    def data(self, vocabulary: Vocabulary) -> text_task.RealText:
+    def data(self, vocabulary: Vocabulary) -> text_task.WordTask:
         """The text under another vocabulary, in rows of the proposed length."""
-        packing = text_task.packing_of(self._config.task.text)
-        return dataclasses.replace(self._data, vocabulary=vocabulary, packing=packing)
+        return dataclasses.replace(self._data, vocabulary=vocabulary, text=self._config.task.text)
 
     def dimension(self, values: Mapping[str, Any]) -> int:
         """Number of parameters."""
@@ -330,7 +329,7 @@ class _Bench:
 
             self._trials[key] = trial.Trials(
                 saved_models.build(
-                    key[0], vocabulary.num_tokens, task.packing.length, self._config.seed
+                    key[0], vocabulary.num_tokens, task.text.sentence_length, self._config.seed
                 ),
                 batches,
                 list(task.heldout_dataset(_HELDOUT, _HELDOUT_BATCH).as_numpy_iterator()),

@@ -14,14 +14,13 @@ others in the split `heldout`, and 204,088 in the split `test`.
 
 import array
 import collections
-import errno
 import functools
 import hashlib
 import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -31,7 +30,7 @@ from dpfl.errors import DataError
 from dpfl.tasks import federated_task
 from dpfl.tasks.data_sets import ClientFile
 from dpfl.tasks.text import record_files, tokenization
-from dpfl.tasks.text.word_clients import WordClients
+from dpfl.tasks.text.word_clients import TextData, WordClients
 
 STACKOVERFLOW_URL = 'https://storage.googleapis.com/tff-datasets-public/stackoverflow.sqlite.lzma'
 _FEATURE = 'tokens'
@@ -102,8 +101,11 @@ def open_user_text(
     client_column: str,
     text_column: str,
     heldout_fraction: float,
-) -> tuple[WordClients, WordClients, dict[str, Any], str]:
+) -> TextData:
     """Opens and reads a file.
+
+    The description has no size, and the fingerprint must never be written to disk: anyone who has
+    it can test guesses at the texts.
 
     Args:
       path: path of the file. The suffix decides the format: `.jsonl`, `.ndjson` or `.json` (one
@@ -111,11 +113,6 @@ def open_user_text(
       client_column: name of the column with the client's key.
       text_column: name of the column with the text.
       heldout_fraction: share of the clients to hold out.
-
-    Returns:
-      Training clients, held-out clients, a description of the file as JSON values, and the SHA-256
-      of its bytes. The digest must never be written to disk: anyone who has it can test guesses at
-      the texts.
 
     Raises:
       ValueError: if the file cannot be used; the argument named is `data_path` or the one at fault.
@@ -125,10 +122,10 @@ def open_user_text(
     left_out: collections.Counter[str] = collections.Counter(empty=0)
     first_malformed = ''
 
-    def kept(records: Iterable[record_files.Record | record_files.BadRecord]) -> Iterator[tuple]:
+    def kept(records: Iterable[record_files.Record]) -> Iterator[tuple[str, str]]:
         nonlocal first_malformed
         for record in records:
-            if isinstance(record, record_files.BadRecord):
+            if record.reason:
                 left_out[record.reason] += 1
                 first_malformed = first_malformed or f'line {record.line}: {record.reason}'
             elif not record.text or record.text.isspace():
@@ -136,7 +133,7 @@ def open_user_text(
             else:
                 yield record.client, record.text
 
-    try:
+    with record_files.refusing('data_path', path):
         if suffix not in record_files.FORMATS:
             raise ValueError(
                 f'must be a file whose name ends in one of {", ".join(record_files.FORMATS)}'
@@ -152,48 +149,38 @@ def open_user_text(
             after = os.fstat(file.fileno())
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ValueError('has changed while it was read')
-        count = texts.num_clients
-        if count < 2:
-            reason = f'must have texts of at least 2 clients, has {count}'
-            if first_malformed:
-                malformed = left_out.total() - left_out['empty']
-                reason += f' ({malformed} malformed records; the first is in {first_malformed})'
-            raise ValueError(reason)
-    except OSError as error:
-        raise errors.ArgumentError('data_path', path, cannot_be_read(error)) from None
-    except errors.ArgumentError:
-        raise
-    except ValueError as error:
-        raise errors.ArgumentError('data_path', path, str(error)) from None
-
-    training, heldout = clients_of(texts, path, heldout_fraction)
-    description = {
-        'format': name,
-        'clients': {'training': training.count, 'heldout': heldout.count},
-        'records': texts.num_texts,
-        'left_out': dict(left_out),
-    }
+        remark = ''
+        if first_malformed:
+            malformed = left_out.total() - left_out['empty']
+            remark = f' ({malformed} malformed records; the first is in {first_malformed})'
+    facts = {'records': texts.num_texts, 'left_out': dict(left_out)}
     if first_malformed:
-        description['first_malformed'] = first_malformed
-    return training, heldout, description, digest
+        facts['first_malformed'] = first_malformed
+    return divided(texts, path, heldout_fraction, name, facts, digest, remark)
 
 
-def cannot_be_read(error: OSError) -> str:
-    """Says that texts cannot be read, or that the directory for their copy is full."""
-    is_full = error.errno == errno.ENOSPC
-    done = 'copied to the directory for temporary files, TMPDIR' if is_full else 'read'
-    return f'cannot be {done} ({error.strerror})'
-
-
-def clients_of(
-    texts: ClientTexts, path: str | os.PathLike[str], heldout_fraction: float
-) -> tuple[WordClients, WordClients]:
-    """Training clients, and held-out clients.
+def divided(
+    texts: ClientTexts,
+    path: str | os.PathLike[str],
+    heldout_fraction: float,
+    name: str,
+    facts: Mapping[str, Any],
+    digest: str,
+    remark: str = '',
+) -> TextData:
+    """Clients to train on and held-out clients, with their description.
 
     Args:
-      texts: of at least two clients.
+      texts: texts of all clients.
       path: where they are from, for errors.
       heldout_fraction: share of the clients to hold out.
+      name: of the format.
+      facts: more for the description.
+      digest: SHA-256 of the data.
+      remark: added to the error about too few clients.
+
+    Raises:
+      ArgumentError: if there are fewer than two clients; it names `data_path`.
     """
 
     def sentences(client: int) -> Iterator[list[str]]:
@@ -204,14 +191,24 @@ def clients_of(
             raise DataError(f'{path}: its copy cannot be read ({error.strerror})') from None
 
     count = texts.num_clients
-    num_heldout = federated_task.num_held_out(count, heldout_fraction)
-    clients = WordClients(count, sentences)
-    return clients.slice(num_heldout, count), clients.slice(0, num_heldout)
+    if count < 2:
+        raise errors.ArgumentError(
+            'data_path', path, f'must have texts of at least 2 clients, has {count}{remark}'
+        )
+    held = federated_task.num_held_out(count, heldout_fraction)
+    return TextData(
+        WordClients(count - held, lambda client: sentences(client + held)),
+        WordClients(held, sentences),
+        description={
+            'format': name,
+            'clients': {'training': count - held, 'heldout': held},
+            **facts,
+        },
+        fingerprints={'data': digest},
+    )
 
 
-def open_stackoverflow(
-    path: str | os.PathLike[str], heldout_fraction: float
-) -> tuple[WordClients, WordClients, WordClients, dict[str, Any]]:
+def open_stackoverflow(path: str | os.PathLike[str], heldout_fraction: float) -> TextData:
     """Opens the StackOverflow data of TFF, read client by client.
 
     Clients of the split `heldout` are held out. If the file has no such split, a share of its
@@ -224,10 +221,6 @@ def open_stackoverflow(
       path: path of the SQLite file. An example has the feature `tokens`, one sentence, its words
         separated by spaces.
       heldout_fraction: share of the clients to hold out if the file has no split `heldout`.
-
-    Returns:
-      Training clients, held-out clients, test clients (none if the file has no such split), and a
-      description of the file as JSON values.
 
     Raises:
       ValueError: if the file has another format or is truncated (argument `data_path`), or the
@@ -271,10 +264,10 @@ def open_stackoverflow(
         'clients': {'training': len(training), 'heldout': len(heldout)},
         'splits': {str(split): len(keys) for split, keys in members.items()},
     }
-    return (
+    return TextData(
         clients(training, of_training),
         clients(heldout, of_heldout),
-        clients(test, 'test'),
+        clients(test, 'test') if test else None,
         description,
     )
 

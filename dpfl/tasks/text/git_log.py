@@ -18,12 +18,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO
 
 from dpfl import errors
-from dpfl.tasks.text import author_texts, client_texts
+from dpfl.tasks.text import author_texts, client_texts, record_files
 from dpfl.tasks.text.author_texts import MAX_BYTES, Message, decoded
-from dpfl.tasks.text.word_clients import WordClients
+from dpfl.tasks.text.word_clients import TextData
 
 # Words of an author that are read, the first ones in whole sentences.
 MAX_WORDS = 3000
@@ -251,18 +251,14 @@ def _refused(path: str, allowed: str) -> errors.ArgumentError:
     return errors.ArgumentError('data_path', path, allowed)
 
 
-def open_clients(
-    paths: str, heldout_fraction: float
-) -> tuple[WordClients, WordClients, dict[str, Any], str]:
+def open_clients(paths: str, heldout_fraction: float) -> TextData:
     """Reads the histories of repositories.
+
+    The description has the heads, and counts of what was removed.
 
     Args:
       paths: comma-separated directories, each a clone with or without a work tree.
       heldout_fraction: share of the clients to hold out.
-
-    Returns:
-      As `client_texts.open_user_text`; the description has the heads, and counts of what was
-      removed.
 
     Raises:
       ArgumentError: if a repository cannot be read, has fewer than two authors with text, or the
@@ -280,23 +276,16 @@ def open_clients(
             total.update(f'{record}\n'.encode())
             yield client, text
 
-    try:
+    with record_files.refusing('data_path', paths):
         texts = client_texts.ClientTexts(records())
-    except OSError as error:
-        raise _refused(paths, client_texts.cannot_be_read(error)) from None
-    if texts.num_clients < 2:
-        raise _refused(paths, f'must have texts of at least 2 clients, has {texts.num_clients}')
-    training, heldout = client_texts.clients_of(texts, paths, heldout_fraction)
-    description = {
-        'format': 'git',
-        'clients': {'training': training.count, 'heldout': heldout.count},
+    facts = {
         'repositories': [
             {'name': repository.name, 'heads': list(repository.heads)}
             for repository in repositories
         ],
         **author_texts.described(counts, COUNTED),
     }
-    return training, heldout, description, total.hexdigest()
+    return client_texts.divided(texts, paths, heldout_fraction, 'git', facts, total.hexdigest())
 
 
 def _texts(sentences: Iterable[tuple[str, int, str]]) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ CRLF. The rows of a Parquet file come from a child process as JSON Lines.
 import codecs
 import contextlib
 import csv
+import errno
 import json
 import math
 import os
@@ -47,23 +48,36 @@ class Record(NamedTuple):
       line: number of its first line, from 1; in a Parquet file of its row.
       client: key of the client.
       text: text that the client wrote.
+      reason: why the record is malformed, and has neither client nor text; empty if it is not.
     """
 
     line: int
-    client: str
-    text: str
+    client: str = ''
+    text: str = ''
+    reason: str = ''
 
 
-class BadRecord(NamedTuple):
-    """A malformed record: the number of its first line or row (from 1) and the reason."""
+@contextlib.contextmanager
+def refusing(name: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Context in which the errors of a file that cannot be read are `ArgumentError`s.
 
-    line: int
-    reason: str
+    Args:
+      name: argument that the errors name.
+      path: its value.
+    """
+    try:
+        yield
+    except errors.ArgumentError:
+        raise
+    except OSError as error:
+        is_full = error.errno == errno.ENOSPC
+        done = 'copied to the directory for temporary files, TMPDIR' if is_full else 'read'
+        raise errors.ArgumentError(name, path, f'cannot be {done} ({error.strerror})') from None
+    except ValueError as error:
+        raise errors.ArgumentError(name, path, str(error)) from None
 
 
-def json_lines(
-    file: IO[bytes], client_column: str, text_column: str
-) -> Iterator[Record | BadRecord]:
+def json_lines(file: IO[bytes], client_column: str, text_column: str) -> Iterator[Record]:
     """The records of JSON Lines: one object per line; blank lines are skipped.
 
     Args:
@@ -90,7 +104,7 @@ def json_lines(
                 raise MalformedError('no text' if text is None else 'text is not a string')
             record = Record(number, _client_key(value.get(client_column)), text)
         except MalformedError as error:
-            yield BadRecord(number, str(error))
+            yield Record(number, reason=str(error))
         else:
             has_records = True
             yield record
@@ -99,7 +113,7 @@ def json_lines(
         _check_columns(keys or [], client_column, text_column, hidden)
 
 
-def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[Record | BadRecord]:
+def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[Record]:
     """The records of comma-separated values with a header. Quoted fields may contain line breaks.
 
     Args:
@@ -142,7 +156,7 @@ def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[
             if number > first or may_be_open:
                 message = f'line {first} cannot be read: {reason}; is a quote open?'
                 raise ValueError(message) from None
-            yield BadRecord(first, reason)
+            yield Record(first, reason=reason)
             reader = csv.reader(lines, strict=True)
             continue
         if row is None:
@@ -152,12 +166,10 @@ def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[
         try:
             yield Record(first, _client_key(row[client]), row[text])
         except MalformedError as error:
-            yield BadRecord(first, str(error))
+            yield Record(first, reason=str(error))
 
 
-def parquet_rows(
-    file: BinaryIO, client_column: str, text_column: str
-) -> Iterator[Record | BadRecord]:
+def parquet_rows(file: BinaryIO, client_column: str, text_column: str) -> Iterator[Record]:
     """The records of a Parquet file.
 
     A value that is neither text nor a number makes its record malformed, as in JSON Lines.
@@ -166,13 +178,24 @@ def parquet_rows(
       file, client_column, text_column: as in `json_lines`.
 
     Raises:
-      ArgumentError, ValueError, OSError: as `parquet_as_json`.
+      ArgumentError: if the file lacks a column; it names the column's argument.
+      ValueError: if pyarrow is not installed, or the file is not a complete Parquet file.
     """
-    with parquet_as_json(file, client_column, text_column) as lines:
-        yield from json_lines(lines, 'client', 'text')
+    try:
+        with _parquet.rows(file, _READER, client_column, text_column) as lines:
+            yield from json_lines(lines, 'client', 'text')
+    except _parquet.FailedError as error:
+        try:
+            name, value, allowed = json.loads(error.said.splitlines()[-1])
+        except (ValueError, IndexError, TypeError):
+            by = f'signal {-error.status}' if error.status < 0 else error.status
+            raise ValueError(f'{error} (the reader ended with {by})') from None
+        if name:
+            raise errors.ArgumentError(name, value, allowed) from None
+        raise ValueError(allowed) from None
 
 
-FORMATS: dict[str, tuple[str, Callable[..., Iterator[Record | BadRecord]]]] = {
+FORMATS: dict[str, tuple[str, Callable[..., Iterator[Record]]]] = {
     **dict.fromkeys(('.jsonl', '.ndjson', '.json'), ('jsonl', json_lines)),
     '.csv': ('csv', csv_rows),
     **dict.fromkeys(_parquet.SUFFIXES, ('parquet', parquet_rows)),
@@ -257,38 +280,11 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-@contextlib.contextmanager
-def parquet_as_json(file: BinaryIO, client_column: str, text_column: str) -> Iterator[IO[bytes]]:
-    """Context with one line per row, in order: a JSON object with the keys `client` and `text`.
-
-    Args:
-      file, client_column, text_column: as in `json_lines`.
-
-    Raises:
-      ArgumentError: if the file lacks a column; it names the column's argument.
-      ValueError: if pyarrow is not installed, or the file is not a complete Parquet file.
-      OSError: if the file cannot be read.
-    """
-    try:
-        with _parquet.rows(file, _READER, client_column, text_column) as lines:
-            yield lines
-    except _parquet.FailedError as error:
-        try:
-            failure = json.loads(error.said.splitlines()[-1])
-        except (ValueError, IndexError):
-            by = f'signal {-error.status}' if error.status < 0 else error.status
-            raise ValueError(f'{error} (the reader ended with {by})') from None
-        if 'errno' in failure:
-            raise OSError(failure['errno'], os.strerror(failure['errno'])) from None
-        if 'column' in failure:
-            raise errors.ArgumentError(**failure['column']) from None
-        raise ValueError(failure['reason']) from None
-
-
 def write_json(source: BinaryIO, lines: BinaryIO, client_column: str, text_column: str) -> None:
     """Writes the rows of a Parquet file as lines, in the child process.
 
-    If that fails, it ends the process, with a description for `parquet_as_json` on standard error.
+    If that fails, it ends the process. Its last line on standard error is for `parquet_rows`: the
+    argument at fault, its value, and what is allowed.
     """
     import pyarrow
     from pyarrow import parquet
@@ -304,15 +300,15 @@ def write_json(source: BinaryIO, lines: BinaryIO, client_column: str, text_colum
         for batch in table.iter_batches(batch_size=_ROWS, columns=columns):
             lines.writelines(map(_line, *(_values(batch.column(name)) for name in columns)))
         return
+    except errors.ArgumentError as error:
+        failure = error.name, error.value, error.allowed
     except (pyarrow.ArrowException, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            failure: dict[str, Any] = {'errno': error.errno}
+            failure = '', '', f'cannot be read ({os.strerror(error.errno)})'
         else:
-            failure = {'reason': f'is not a complete Parquet file ({errors.shown(error)})'}
-    except errors.ArgumentError as error:
-        failure = {'column': {'name': error.name, 'value': error.value, 'allowed': error.allowed}}
+            failure = '', '', f'is not a complete Parquet file ({errors.shown(error)})'
     except ValueError as error:
-        failure = {'reason': errors.shown(error)}
+        failure = '', '', errors.shown(error)
     sys.exit(json.dumps(failure))
 
 
@@ -341,11 +337,13 @@ def _values(column: Any) -> list:
 
 
 def _line(client: Any, text: Any) -> bytes:
+    values = {'client': client, 'text': text}
     try:
-        client, text = (v.decode() if isinstance(v, bytes) else v for v in (client, text))
+        return f'{json.dumps(values, ensure_ascii=False, default=_plain)}\n'.encode()
     except UnicodeDecodeError:
         return _NOT_UTF8
+
+
+def _plain(value: Any) -> Any:
     # A list is neither text nor number, so the reader counts the record as malformed.
-    values = {'client': client, 'text': text}
-    record = json.dumps(values, ensure_ascii=False, default=lambda value: [])
-    return f'{record}\n'.encode()
+    return value.decode() if isinstance(value, bytes) else []

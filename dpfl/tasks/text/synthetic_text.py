@@ -30,12 +30,6 @@ _MAX_LENGTH = 10
 _KIND_CHANGE = 0.85  # Probability that a vowel follows a consonant, or a consonant a vowel.
 _VOWEL_FIRST = 0.3  # Probability that a word begins with a vowel.
 _END_RATE = 0.22  # Probability that a word of at least _MIN_LENGTH letters ends after a letter.
-# Domains of `_random.generator`. Held-out clients and test clients have one of their own, so no
-# training client has the same random stream.
-_TRAIN = 'text.train'
-_HELDOUT = 'text.heldout'
-_TEST = 'text.test'
-_LEXICON = 'text.lexicon'
 _MAX_CLIENT = 2**64 - 1
 
 
@@ -126,11 +120,13 @@ class SyntheticText(sentence_process.TextProcess):
         """Best values of the metric `accuracy` of `models.metrics`: exact, not estimated."""
         return sentence_process.compute(self)
 
-    def tokens(self, client: int) -> np.ndarray:
+    def tokens(self, client: int, part: str = 'train') -> np.ndarray:
         """The sentences of a client as token ids.
 
         Args:
           client: index in [0, 2**64).
+          part: 'train', 'heldout' or 'test'. The clients of each part are others: each part has a
+            domain of `_random.generator` of its own, so no two have the same random stream.
 
         Returns:
           int32 [sentences, L + 1]: begin of sentence, words, end of sentence (unless the sentence
@@ -139,15 +135,7 @@ class SyntheticText(sentence_process.TextProcess):
         Raises:
           ValueError: if the index is outside its range.
         """
-        return self.sample(*self._client(_TRAIN, client))
-
-    def heldout_tokens(self, client: int) -> np.ndarray:
-        """The sentences of a held-out client, as those of `tokens`; it is no client of training."""
-        return self.sample(*self._client(_HELDOUT, client))
-
-    def test_tokens(self, client: int) -> np.ndarray:
-        """The sentences of a test client, as those of `tokens`; it is no client of training."""
-        return self.sample(*self._client(_TEST, client))
+        return self.sample(*self._client(f'text.{part}', client))
 
     def sentences(self, tokens: np.ndarray) -> list[list[str]]:
         """Lists of words of sentences as token ids; every word outside the vocabulary is `UNK`."""
@@ -163,7 +151,7 @@ class SyntheticText(sentence_process.TextProcess):
         """
         tokens = self.tokens(client)
         outside = tokens == OOV_ID
-        rng = _random.generator(_LEXICON, self.seed, client)
+        rng = _random.generator('text.lexicon', self.seed, client)
         lexicon: list[str] = []
         while len(lexicon) < self.lexicon_size:
             drawn = self._spelling.sample(rng, self.lexicon_size)

@@ -5,7 +5,6 @@ same text. So a synthetic language may have more words than the model knows; the
 its vocabulary. The metric `accuracy_with_oov` compares such models fairly.
 """
 
-import abc
 import collections
 import contextlib
 import dataclasses
@@ -18,9 +17,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpfl import _files, _progress
+from dpfl import _files, _progress, _validate
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.tasks import before_training, data_sets
+from dpfl.tasks import before_training, data_sets, federated_task
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import (
     COUNTED_ON_CLIENTS,
@@ -30,7 +29,6 @@ from dpfl.tasks.config import (
     WORDS,
     TaskConfig,
     TextConfig,
-    TextTaskConfig,
     not_covered_of_text,
     paths_of,
 )
@@ -41,62 +39,174 @@ from dpfl.tasks.text import (
     synthetic_text,
     text_statistics,
     vocabulary,
+    word_clients,
 )
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
-from dpfl.tasks.text.word_clients import ENDLESS, Packing, WordClients, WordTask
+from dpfl.tasks.text.word_clients import ENDLESS, TextData, WordClients
 
 _DEFAULT_VOCABULARY_SIZE = 9_996
 # Of the random order in which clients prefer words that they use equally often.
 _CHOICE_SEED = 0
 # Held-out clients whose words are counted at the start of a run.
 _COVERAGE_CLIENTS = 50
+# Test clients that are read at a time: a test can be on very many.
+_TEST_CLIENTS = 100
 # Sentences of public text that are encoded at a time.
 _SENTENCES = 1_000
 
 
-def packing_of(config: TextConfig) -> Packing:
-    """How the sentences of a client become rows."""
-    return Packing(
-        config.packing,
-        config.sentence_length,
-        config.client_max_tokens or None,
-        config.client_min_tokens,
-    )
+@dataclasses.dataclass(frozen=True)
+class WordTask(federated_task.ClientData):
+    """The clients of a data set as rows of token ids, which a model trains on.
 
+    Attributes:
+      data: the clients.
+      vocabulary: words with token ids of their own.
+      text: settings: `packing` and `sentence_length` say how sentences become rows,
+        `client_max_tokens` how many tokens of a client are used, the first ones.
+        A training client with fewer than `client_min_tokens` has no rows ([McMahan18] removes users
+        with less than 1600). Tokens are the words that rows have: with windows all words and the
+        end-of-sentence tokens, with sentences the words within the rows.
+      reference_accuracies, not_covered, found: as in `FederatedTask`.
+      public_text: file of the public text that the vocabulary was made of, if it was.
+    """
 
-class _TextTask(TaskSource):
-    """Text with a word model."""
+    data: TextData
+    vocabulary: Vocabulary
+    text: TextConfig
+    reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    not_covered: tuple[str, ...] = ()
+    found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    public_text: str | None = None
 
-    def __init__(self, config: TaskConfig, seed: int):
-        self._config = config
-        self._seed = seed
-        self._model = config.model or WORD_MODELS[0]
+    def with_model(self, model: Any) -> federated_task.FederatedTask:
+        """The task as training takes it, with a model of the token ids of the vocabulary."""
+        from dpfl.tasks.text.models import metrics
 
-    @property
-    @abc.abstractmethod
-    def _vocabulary(self) -> Vocabulary:
-        """The words that the model knows."""
+        def with_sentences(
+            sentences: Mapping[int, Sequence[list[str]]],
+        ) -> federated_task.FederatedTask:
+            own = self.data.training
+            more = WordClients(
+                own.count,
+                lambda client: itertools.chain(sentences.get(client, ()), own.sentences(client)),
+            )
+            data = dataclasses.replace(self.data, training=more)
+            return dataclasses.replace(self, data=data).with_model(model)
 
-    def language_model(self) -> tuple[str, Sequence[str]]:
-        """Name of the model and its vocabulary."""
-        return self._model, self._vocabulary.words
+        population, tested = (
+            None if clients is None or clients.count == ENDLESS else clients.count
+            for clients in (self.data.training, self.data.test)
+        )
+        return federated_task.FederatedTask(
+            model=model,
+            population=population,
+            client_batches=self.client_batches,
+            heldout=self.heldout_dataset,
+            heldout_owners=self.heldout_owners,
+            hits=metrics.hits,
+            num_test_clients=tested,
+            test=None if self.data.test is None else self.test_batches,
+            reference_accuracies=self.reference_accuracies,
+            baselines=self.baselines if self.data.description else None,
+            with_sentences=with_sentences,
+            description=self.data.description,
+            fingerprints=self.data.fingerprints,
+            not_covered=self.not_covered,
+            found=self.found,
+        )
 
-    def _size(self, num_words: int) -> int:
-        """Number of parameters of a model with this many words."""
-        from dpfl.tasks.text.models import saved_models
+    def of_client(self, client: int, limit: int | None = None) -> federated_task.Examples:
+        """The rows of a training client, the first `limit` or all.
 
-        with renaming(num_tokens='vocabulary_size'):
-            architecture = saved_models.WORD_MODELS[self._model]
-            return architecture.num_parameters(num_words + NUM_SPECIAL_TOKENS)
+        Raises:
+          ValueError: if there is no such client.
+          DataError: if the data cannot be read.
+        """
+        training = self.data.training
+        _validate.integer('client', client, minimum=0, maximum=training.count - 1)
+        sentences = self._if_long_enough(training.sentences(client))
+        return word_clients.examples(self._rows(sentences, limit))
 
-    def _built(self, words: Vocabulary) -> Any:
-        """The untrained model."""
-        from dpfl.tasks.text.models import saved_models
+    def of_heldout(self, num_clients: int) -> list[federated_task.Examples]:
+        """The rows of each of the first held-out clients, without filters.
 
-        length = self._config.text.sentence_length
-        with renaming(num_tokens='vocabulary_size'):
-            return saved_models.build(self._model, words.num_tokens, length, self._seed)
+        Raises:
+          ValueError: if the number is not a positive integer.
+        """
+        _validate.integer('num_clients', num_clients, minimum=1)
+        return [*map(word_clients.examples, self._heldout_rows(0, num_clients))]
+
+    def _heldout_rows(self, first: int, last: int) -> Iterator[np.ndarray]:
+        """The rows of each held-out client from `first` on, before `last`."""
+        for client in range(first, min(last, self.data.heldout.count)):
+            yield self._rows(self.data.heldout.sentences(client))
+
+    def test_batches(self, num_clients: int, batch_size: int) -> Iterator[collections.OrderedDict]:
+        """Batches of the first `num_clients` test clients, read while they are used.
+
+        Raises:
+          ValueError: if there are fewer test clients, or an argument is not a positive integer.
+        """
+        most = 0 if self.data.test is None else self.data.test.count
+        _validate.integer('num_clients', num_clients, minimum=1, maximum=most)
+        assert self.data.test is not None
+        sentences = self.data.test.sentences
+        for first in range(0, num_clients, _TEST_CLIENTS):
+            clients = range(first, min(first + _TEST_CLIENTS, num_clients))
+            rows = np.concatenate([self._rows(sentences(client)) for client in clients])
+            yield from word_clients.batches(rows, batch_size)
+
+    def baselines(self, num_clients: int) -> dict[str, float]:
+        """Accuracies of predictors that count, on the first held-out clients, by name.
+
+        The counts are those of the other half of these clients, of all other held-out clients, and
+        of the public text that the vocabulary was made of, up to a number of words.
+        """
+        _validate.integer('num_clients', num_clients, minimum=1)
+
+        def others() -> Iterator[np.ndarray]:
+            yield from self._heldout_rows(num_clients, self.data.heldout.count)
+            if self.public_text is not None:
+                sentences = vocabulary.public_sentences('vocabulary_text', self.public_text)
+                whole = dataclasses.replace(self.text, client_max_tokens=0)
+                while some := list(itertools.islice(sentences, _SENTENCES)):
+                    yield dataclasses.replace(self, text=whole)._rows(some)
+
+        return text_statistics.baselines([*self._heldout_rows(0, num_clients)], others())
+
+    def _if_long_enough(self, sentences: Iterable[list[str]]) -> Iterable[list[str]]:
+        """The sentences of a training client, or none if it has too few tokens.
+
+        Reads only as far as needed.
+        """
+        if not self.text.client_min_tokens:
+            return sentences
+        is_joined = self.text.packing == 'windows'
+        rest = iter(sentences)
+        read: list[list[str]] = []
+        tokens = 0
+        for words in rest:
+            if words:
+                read.append(words)
+                length = len(words)
+                tokens += length + 1 if is_joined else min(length, self.text.sentence_length)
+            if tokens >= self.text.client_min_tokens:
+                return itertools.chain(read, rest)
+        return ()
+
+    def _rows(self, sentences: Iterable[Sequence[str]], max_rows: int | None = None) -> np.ndarray:
+        """Token ids of the first tokens of a client, int32 [rows, L + 1]."""
+        is_joined = self.text.packing == 'windows'
+        encode = word_clients.encode_joined if is_joined else word_clients.encode
+        return encode(
+            sentences,
+            self.vocabulary.ids,
+            self.text.sentence_length,
+            self.text.client_max_tokens or None,
+            max_rows,
+        )
 
 
 def vocabulary_size(config: TextConfig) -> int:
@@ -111,48 +221,34 @@ def vocabulary_size(config: TextConfig) -> int:
     return config.vocabulary_size or _DEFAULT_VOCABULARY_SIZE
 
 
-class SyntheticTextTask(_TextTask):
-    """Synthetic text with a word model."""
+class TextTask(TaskSource):
+    """Text with a word model: its clients, its vocabulary and its rows are made when needed, once.
 
-    def num_parameters(self) -> int:
-        """Number of parameters of the model."""
-        return self._size(vocabulary_size(self._config.text))
+    Args:
+      config: one of `TEXT_TASKS`.
+      seed: of a synthetic language and of the initial model.
+      tell: gets sentences about the data.
+      before: how a private vocabulary is found; None where nothing may be released.
+    """
 
-    def load(self) -> FederatedTask:
-        """The task."""
-        data_sets.refuse(self._config.data, self._config.task)
-        language, words, text = self._language, self._vocabulary, self._config.text
-        model = self._built(words)
-
-        def clients(tokens: Callable[[int], np.ndarray]) -> WordClients:
-            return WordClients(ENDLESS, lambda client: language.sentences(tokens(client)))
-
-        ceilings = {}
-        if text.language_size is None:  # They are those of a model that knows every word.
-            ceilings = {
-                'unigram_accuracy': language.ceilings.unigram,
-                'bigram_accuracy': language.ceilings.bigram,
-                'best_accuracy': language.ceilings.best,
-            }
-        task = WordTask(
-            clients(language.tokens),
-            clients(language.heldout_tokens),
-            words,
-            packing_of(text),
-            clients(language.test_tokens),
-            ceilings,
-        )
-        return task.with_model(model)
-
-    @functools.cached_property
-    def _vocabulary(self) -> Vocabulary:
-        language = self._language
-        if self._config.text.language_size is None:
-            return Vocabulary(tuple(language.vocabulary))
-        return Vocabulary(language.most_frequent(vocabulary_size(self._config.text)))
+    def __init__(
+        self,
+        config: TaskConfig,
+        seed: int,
+        tell: Callable[[str], None],
+        before: BeforeTraining | None = None,
+    ):
+        self._config = config
+        self._seed = seed
+        self._tell = tell
+        self._before = before
+        self._model = config.model or WORD_MODELS[0]
+        self._is_synthetic = config.task == 'synthetic_text'
+        self._words = config.text.vocabulary_size or _DEFAULT_VOCABULARY_SIZE
 
     @functools.cached_property
     def _language(self) -> synthetic_text.SyntheticText:
+        """The language of synthetic text."""
         size = vocabulary_size(self._config.text)
         language_size = self._config.text.language_size
         if language_size is not None and language_size < size:
@@ -166,6 +262,244 @@ class SyntheticTextTask(_TextTask):
                 sentence_length=self._config.text.sentence_length,
                 seed=self._seed,
             )
+
+    @functools.cached_property
+    def _public(self) -> Vocabulary | None:
+        """The vocabulary if the clients of the data have no part in it, or else None."""
+        text = self._config.text
+        if self._is_synthetic:
+            language = self._language
+            if text.language_size is None:
+                return Vocabulary(tuple(language.vocabulary))
+            return Vocabulary(language.most_frequent(self._words))
+        _vocabulary_source(text)
+        if text.vocabulary_file:
+            return vocabulary.load(text.vocabulary_file, text.vocabulary_size).with_marks()
+        if text.vocabulary_text:
+            return vocabulary.count_public_text(text.vocabulary_text, self._words)
+        return None
+
+    @functools.cached_property
+    def clients(self) -> TextData:
+        """The clients. Nothing is drawn from real text.
+
+        Raises:
+          ArgumentError: if a setting cannot be used; for a bad file it names data_path.
+          DataError: if a download fails.
+        """
+        task, data, text = self._config.task, self._config.data, self._config.text
+        if self._is_synthetic:
+            data_sets.refuse(data, task)
+            language = self._language
+
+            def endless(part: str) -> WordClients:
+                return WordClients(
+                    ENDLESS, lambda client: language.sentences(language.tokens(client, part))
+                )
+
+            return TextData(endless('train'), endless('heldout'), endless('test'))
+        if _inodes(text.vocabulary_file) & _inodes(data.data_path):
+            raise ArgumentError(
+                'vocabulary_file', text.vocabulary_file, 'must not be the data of the clients'
+            )
+        _ = self._public  # A bad one is refused before the data are read.
+        fraction = data.heldout_fraction
+        if task == 'stackoverflow':
+            path = data_sets.downloadable(
+                data, task, client_texts.STACKOVERFLOW_URL, 'stackoverflow.sqlite'
+            )
+            opened = client_texts.open_stackoverflow(path, fraction)
+        else:
+            path = data_sets.required(data, task)
+            opened = (
+                git_log.open_clients(str(data.data_path), fraction)
+                if task == 'git_log'
+                else client_texts.open_user_text(
+                    path, text.client_column, text.text_column, fraction
+                )
+            )
+        line = (
+            f'{path}: {opened.training.count} clients to train on, {opened.heldout.count} held out'
+        )
+        left_out = [
+            f'{count} ({reason})'
+            for reason, count in opened.description.get('left_out', {}).items()
+            if count
+        ]
+        if left_out:
+            line += f'; records left out: {", ".join(left_out)}'
+        if 'first_malformed' in opened.description:
+            line += f'; the first malformed one: {opened.description["first_malformed"]}'
+        self._tell(line)
+        return opened
+
+    @functools.cached_property
+    def word_task(self) -> WordTask:
+        """The rows of the clients."""
+        return self.with_vocabulary(self._before, self._tell)
+
+    def with_vocabulary(
+        self, before: BeforeTraining | None, tell: Callable[[str], None]
+    ) -> WordTask:
+        """The rows of the clients, after the vocabulary was found.
+
+        Args:
+          before, tell: as in the class.
+
+        Raises:
+          ArgumentError, DataError: as `clients`.
+        """
+        text = self._config.text
+        if self._is_synthetic:
+            ceilings = {}
+            if text.language_size is None:  # They are those of a model that knows every word.
+                ceilings = {
+                    f'{name}_accuracy': getattr(self._language.ceilings, name)
+                    for name in ('unigram', 'bigram', 'best')
+                }
+            return WordTask(self.clients, self._vocabulary, text, reference_accuracies=ceilings)
+        is_private = text.vocabulary == PRIVATE_VOCABULARY
+        if is_private and (before is None or before.words is None):
+            raise ArgumentError(
+                'vocabulary',
+                PRIVATE_VOCABULARY,
+                'can only be used by a training run, whose guarantee counts it; give the words of '
+                'a run as vocabulary_file',
+            )
+        clients, words = self.clients, self._public
+        if is_private:
+            assert before is not None
+            words = self._found_privately(before, tell)
+            origin = 'vocabulary_found_privately'
+        elif text.vocabulary or self._is_of_clients():
+            origin = COUNTED_ON_CLIENTS
+            if text.vocabulary_text:
+                tell(
+                    'warning: vocabulary_text is the text of the clients. No guarantee covers this '
+                    'vocabulary; vocabulary=private finds words with one'
+                )
+        else:
+            origin = _vocabulary_source(text)
+        if words is None:
+            words = vocabulary.count_clients(self._training_sentences(), self._words)
+        description = {
+            **clients.description,
+            'vocabulary': {'words': len(words.words), 'from': origin},
+        }
+        fingerprints = {**clients.fingerprints, 'vocabulary': words.digest()}
+        return WordTask(
+            dataclasses.replace(clients, description=description, fingerprints=fingerprints),
+            words,
+            text,
+            not_covered=not_covered_of_text(self._config, description),
+            found={WORDS: list(words.words)} if is_private else {},
+            public_text=None if origin == COUNTED_ON_CLIENTS else text.vocabulary_text,
+        )
+
+    def _training_sentences(self) -> Iterator[Iterable[list[str]]]:
+        """The sentences of each training client; shows the progress."""
+        training = self.clients.training
+        clients = _progress.bar(
+            range(training.count), 'vocabulary', unit='client', delay=2, leave=False
+        )
+        return map(training.sentences, clients)
+
+    def _found_privately(self, before: BeforeTraining, tell: Callable[[str], None]) -> Vocabulary:
+        """The words of the run if it continues, or else those that are found now."""
+        size = self._words
+        if WORDS in before.kept:
+            return Vocabulary(tuple(before.kept[WORDS][:size]))
+        assert before.words is not None  # As checked when the data were opened.
+        counts = before_training.WordCounts.of(
+            (
+                collections.Counter(word for sentence in sentences for word in sentence)
+                for sentences in self._training_sentences()
+            ),
+            _CHOICE_SEED,
+        )
+        text = '\n'.join(counts.words).encode('utf-8', 'surrogatepass')
+        data = [np.frombuffer(text, np.uint8), counts.owners, counts.ids, counts.counts]
+        words = before.find(data, functools.partial(before.words.find, counts))
+        if not words:
+            raise ArgumentError(
+                'vocabulary_epsilon',
+                self._config.text.vocabulary_epsilon,
+                'found no word: too few clients use the same ones. This answer is a release too: '
+                'add its guarantee to those of later runs on the same clients',
+            )
+        tell(
+            f'vocabulary: {len(words)} words found privately; the first {min(len(words), size)} '
+            'count'
+        )
+        return Vocabulary(tuple(words[:size]))
+
+    def _is_of_clients(self) -> bool:
+        """Whether public text is the text of the clients: by any path, or as a copy."""
+        given = self._config.text.vocabulary_text
+        if not given:
+            return False
+        if _inodes(given) & _inodes(self._config.data.data_path):
+            return True
+        # A file that cannot be read, or is another kind of data, is no copy.
+        with contextlib.suppress(OSError, ArgumentError):
+            if self._config.task == 'git_log':
+                known = [entry['heads'] for entry in self.clients.description['repositories']]
+                return any([*of.heads] in known for of in git_log.find_repositories(given))
+            with _files.open_regular(given) as file:
+                digest = hashlib.file_digest(cast(Any, file), 'sha256').hexdigest()
+            return digest == self.clients.fingerprints.get('data')
+        return False
+
+    @property
+    def _vocabulary(self) -> Vocabulary:
+        """The words that the model knows; reads the data only if the words are made of them."""
+        return self._public or self.word_task.vocabulary
+
+    def language_model(self) -> tuple[str, Sequence[str]]:
+        """Name of the model and its vocabulary."""
+        return self._model, self._vocabulary.words
+
+    def num_clients(self) -> int | None:
+        """As in the base class."""
+        return None if self._is_synthetic else self.clients.training.count
+
+    def num_parameters(self) -> int:
+        """Number of parameters of the model."""
+        if self._is_synthetic:
+            return self._size(vocabulary_size(self._config.text))
+        return self._size(len(self._vocabulary.words))
+
+    def most_parameters(self) -> int:
+        """As in the base class."""
+        if self._config.text.vocabulary != PRIVATE_VOCABULARY:
+            return self.num_parameters()
+        return self._size(self._words)
+
+    def _size(self, num_words: int) -> int:
+        """Number of parameters of a model with this many words."""
+        from dpfl.tasks.text.models import saved_models
+
+        with renaming(num_tokens='vocabulary_size'):
+            architecture = saved_models.WORD_MODELS[self._model]
+            return architecture.num_parameters(num_words + NUM_SPECIAL_TOKENS)
+
+    def load(self) -> FederatedTask:
+        """The task."""
+        from dpfl.tasks.text.models import saved_models
+
+        with renaming(num_tokens='vocabulary_size'):
+            model = saved_models.build(
+                self._model,
+                self.word_task.vocabulary.num_tokens,
+                self._config.text.sentence_length,
+                self._seed,
+            )
+        if not self._is_synthetic:
+            heldout = self.clients.heldout
+            read = map(heldout.sentences, range(min(_COVERAGE_CLIENTS, heldout.count)))
+            for line in text_statistics.coverage(read, self.word_task.vocabulary):
+                self._tell(line)
+        return self.word_task.with_model(model)
 
 
 def _vocabulary_source(config: TextConfig) -> str:
@@ -187,216 +521,6 @@ def _vocabulary_source(config: TextConfig) -> str:
     return given[0]
 
 
-def _public_vocabulary(config: TextConfig) -> Vocabulary | None:
-    """The vocabulary of a file or of public text; None if it is to be made of the data."""
-    _vocabulary_source(config)
-    size = config.vocabulary_size
-    if config.vocabulary_file:
-        return vocabulary.load(config.vocabulary_file, size).with_marks()
-    if config.vocabulary_text:
-        return vocabulary.count_public_text(
-            config.vocabulary_text, size or _DEFAULT_VOCABULARY_SIZE
-        )
-    return None
-
-
-@dataclasses.dataclass(frozen=True)
-class OpenedText:
-    """Real text of clients, without a vocabulary: nothing was drawn from it.
-
-    Attributes:
-      training, heldout: clients; `test` also, if the data have such clients.
-      description: facts about the data, as in `FederatedTask`.
-      fingerprints: digests of the files, as in `FederatedTask`.
-      words: the vocabulary, if it is public.
-    """
-
-    training: WordClients
-    heldout: WordClients
-    test: WordClients | None
-    description: Mapping[str, Any]
-    fingerprints: Mapping[str, str]
-    words: Vocabulary | None
-
-
-def open_text(
-    config: TextTaskConfig | TaskConfig,
-    tell: Callable[[str], None],
-    words: Vocabulary | None = None,
-) -> OpenedText:
-    """Opens real text, and draws nothing from it.
-
-    Args:
-      config: of one of `REAL_TASKS`.
-      tell: gets a sentence about the data.
-      words: the `_public_vocabulary`, if it was read already.
-
-    Raises:
-      ArgumentError: if a setting cannot be used; for a bad file it names data_path.
-      DataError: if a download fails.
-    """
-    task, data, text = config.task, config.data, config.text
-    if _inodes(text.vocabulary_file) & _inodes(data.data_path):
-        raise ArgumentError(
-            'vocabulary_file', text.vocabulary_file, 'must not be the data of the clients'
-        )
-    words = words or _public_vocabulary(text)  # A bad one is refused before the data are read.
-    fingerprints: dict[str, str] = {}
-    test = None
-    if task == 'stackoverflow':
-        path = data_sets.downloadable(
-            data, task, client_texts.STACKOVERFLOW_URL, 'stackoverflow.sqlite'
-        )
-        training, heldout, tested, description = client_texts.open_stackoverflow(
-            path, data.heldout_fraction
-        )
-        test = tested if tested.count else None
-    else:
-        path, fraction = data_sets.required(data, task), data.heldout_fraction
-        training, heldout, description, fingerprints['data'] = (
-            git_log.open_clients(str(data.data_path), fraction)
-            if task == 'git_log'
-            else client_texts.open_user_text(path, text.client_column, text.text_column, fraction)
-        )
-    clients = description['clients']
-    line = f'{path}: {clients["training"]} clients to train on, {clients["heldout"]} held out'
-    left_out = [
-        f'{count} ({reason})' for reason, count in description.get('left_out', {}).items() if count
-    ]
-    if left_out:
-        line += f'; records left out: {", ".join(left_out)}'
-    if 'first_malformed' in description:
-        line += f'; the first malformed one: {description["first_malformed"]}'
-    tell(line)
-    return OpenedText(training, heldout, test, description, fingerprints, words)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RealText(WordTask):
-    """Real text of clients under a vocabulary, without a model.
-
-    Attributes:
-      description: facts about the data, as in `FederatedTask`.
-      fingerprints: digests of the files, as in `FederatedTask`.
-      not_covered: limits of the guarantee, a sentence each.
-      public_text: file of the public text that the vocabulary was made of, if it was.
-      found: results of the private draws before training, as in `FederatedTask`.
-    """
-
-    description: Mapping[str, Any]
-    fingerprints: Mapping[str, str]
-    not_covered: tuple[str, ...]
-    public_text: str | None
-    found: Mapping[str, Any]
-
-    def facts(self) -> dict[str, Any]:
-        """As in the base class."""
-        return {
-            **super().facts(),
-            'baselines': self.baselines,
-            'description': self.description,
-            'fingerprints': self.fingerprints,
-            'not_covered': self.not_covered,
-            'found': self.found,
-        }
-
-    def baselines(self, num_clients: int) -> dict[str, float]:
-        """Accuracies of predictors that count, on the first held-out clients, by name.
-
-        The counts are those of the other half of these clients, of all other held-out clients, and
-        of the public text that the vocabulary was made of, up to a number of words.
-        """
-
-        def public_tokens() -> Iterator[np.ndarray]:
-            if self.public_text is not None:
-                sentences = vocabulary.public_sentences('vocabulary_text', self.public_text)
-                while some := list(itertools.islice(sentences, _SENTENCES)):
-                    yield self.encoded(some)
-
-        clients = list(self.heldout_tokens(0, num_clients))
-        others = itertools.chain(self.heldout_tokens(num_clients), public_tokens())
-        return text_statistics.baselines(clients, others)
-
-
-def load(
-    config: TextTaskConfig | TaskConfig,
-    tell: Callable[[str], None],
-    before: BeforeTraining | None = None,
-    opened: OpenedText | None = None,
-) -> RealText:
-    """Opens real text, and finds its vocabulary.
-
-    Args:
-      config, tell: as in `open_text`.
-      before: how a private vocabulary is found; None where nothing may be released.
-      opened: the text, if it was opened already.
-
-    Raises:
-      ArgumentError, DataError: as in `open_text`.
-    """
-    text = config.text
-    is_private = text.vocabulary == PRIVATE_VOCABULARY
-    if is_private and (before is None or before.words is None):
-        raise ArgumentError(
-            'vocabulary',
-            PRIVATE_VOCABULARY,
-            'can only be used by a training run, whose guarantee counts it; give the words of a '
-            'run as vocabulary_file',
-        )
-    opened = opened or open_text(config, tell)
-    words = opened.words
-    if is_private:
-        assert before is not None
-        words = _found_privately(opened.training, text, before, tell)
-    if words is None:
-        sentences = _sentences(opened.training)
-        words = vocabulary.count_clients(
-            sentences, text.vocabulary_size or _DEFAULT_VOCABULARY_SIZE
-        )
-    if is_private:
-        origin = 'vocabulary_found_privately'
-    elif text.vocabulary or _is_of_clients(config, opened):
-        origin = COUNTED_ON_CLIENTS
-        if text.vocabulary_text:
-            tell(
-                'warning: vocabulary_text is the text of the clients. No guarantee covers this '
-                'vocabulary; vocabulary=private finds words with one'
-            )
-    else:
-        origin = _vocabulary_source(text)
-    description = {**opened.description, 'vocabulary': {'words': len(words.words), 'from': origin}}
-    return RealText(
-        training=opened.training,
-        heldout=opened.heldout,
-        vocabulary=words,
-        packing=packing_of(text),
-        test=opened.test,
-        description=description,
-        fingerprints={**opened.fingerprints, 'vocabulary': words.digest()},
-        not_covered=not_covered_of_text(config, description),
-        public_text=None if origin == COUNTED_ON_CLIENTS else text.vocabulary_text,
-        found={WORDS: list(words.words)} if is_private else {},
-    )
-
-
-def _is_of_clients(config: TextTaskConfig | TaskConfig, opened: OpenedText) -> bool:
-    """Whether public text is the text of the clients: by any path, or as a copy."""
-    given = config.text.vocabulary_text
-    if not given:
-        return False
-    if _inodes(given) & _inodes(config.data.data_path):
-        return True
-    # A file that cannot be read, or is another kind of data, is no copy.
-    with contextlib.suppress(OSError, ArgumentError):
-        if config.task == 'git_log':
-            known = [entry['heads'] for entry in opened.description['repositories']]
-            return any([*of.heads] in known for of in git_log.find_repositories(given))
-        with _files.open_regular(given) as file:
-            digest = hashlib.file_digest(cast(Any, file), 'sha256').hexdigest()
-        return digest == opened.fingerprints.get('data')
-    return False
-
-
 def _inodes(given: str | None) -> set[tuple[int, int]]:
     """Device and inode of the files or directories that a setting names, whatever the path."""
     found = set()
@@ -405,101 +529,3 @@ def _inodes(given: str | None) -> set[tuple[int, int]]:
             status = os.stat(path)
             found.add((status.st_dev, status.st_ino))
     return found
-
-
-def _sentences(training: WordClients) -> Iterator[Iterable[list[str]]]:
-    """The sentences of each client; shows the progress."""
-    clients = _progress.bar(
-        range(training.count), 'vocabulary', unit='client', delay=2, leave=False
-    )
-    return map(training.sentences, clients)
-
-
-def _found_privately(
-    training: WordClients,
-    config: TextConfig,
-    before: BeforeTraining,
-    tell: Callable[[str], None],
-) -> Vocabulary:
-    """The words of the run if it continues, or else those that are found now."""
-    size = config.vocabulary_size or _DEFAULT_VOCABULARY_SIZE
-    if WORDS in before.kept:
-        return Vocabulary(tuple(before.kept[WORDS][:size]))
-    assert before.words is not None  # As checked when the data were opened.
-    counts = before_training.WordCounts.of(
-        (
-            collections.Counter(word for sentence in sentences for word in sentence)
-            for sentences in _sentences(training)
-        ),
-        _CHOICE_SEED,
-    )
-    text = '\n'.join(counts.words).encode('utf-8', 'surrogatepass')
-    data = [np.frombuffer(text, np.uint8), counts.owners, counts.ids, counts.counts]
-    words = before.find(data, functools.partial(before.words.find, counts))
-    if not words:
-        raise ArgumentError(
-            'vocabulary_epsilon',
-            config.vocabulary_epsilon,
-            'found no word: too few clients use the same ones. This answer is a release too: add '
-            'its guarantee to those of later runs on the same clients',
-        )
-    tell(f'vocabulary: {len(words)} words found privately; the first {min(len(words), size)} count')
-    return Vocabulary(tuple(words[:size]))
-
-
-class RealTextTask(_TextTask):
-    """Real text with a word model."""
-
-    def __init__(
-        self,
-        config: TaskConfig,
-        seed: int,
-        tell: Callable[[str], None],
-        before: BeforeTraining | None = None,
-    ):
-        super().__init__(config, seed)
-        self._before = before
-        self._tell = tell
-
-    @functools.cached_property
-    def _public(self) -> Vocabulary | None:
-        """The public vocabulary; its text may be large, and is read once."""
-        return _public_vocabulary(self._config.text)
-
-    @functools.cached_property
-    def opened(self) -> OpenedText:
-        """The text, which is opened once."""
-        return open_text(self._config, self._tell, self._public)
-
-    @functools.cached_property
-    def data(self) -> RealText:
-        """The text with its vocabulary, which is found once."""
-        return load(self._config, self._tell, self._before, self.opened)
-
-    @property
-    def _vocabulary(self) -> Vocabulary:
-        return self.data.vocabulary
-
-    def num_clients(self) -> int:
-        """Number of clients to train on. Draws nothing."""
-        return self.opened.training.count
-
-    def num_parameters(self) -> int:
-        """Number of parameters; reads the data only if the vocabulary is made of them."""
-        words = self._public or self._vocabulary
-        return self._size(len(words.words))
-
-    def most_parameters(self) -> int:
-        """The largest number that `num_parameters` may give; draws nothing."""
-        if self._config.text.vocabulary != PRIVATE_VOCABULARY:
-            return self.num_parameters()
-        return self._size(self._config.text.vocabulary_size or _DEFAULT_VOCABULARY_SIZE)
-
-    def load(self) -> FederatedTask:
-        """The task."""
-        model = self._built(self.data.vocabulary)
-        heldout = self.data.heldout
-        clients = range(min(_COVERAGE_CLIENTS, heldout.count))
-        for line in text_statistics.coverage(map(heldout.sentences, clients), self.data.vocabulary):
-            self._tell(line)
-        return self.data.with_model(model)

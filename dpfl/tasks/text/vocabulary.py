@@ -18,7 +18,7 @@ import io
 import os
 import pathlib
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from dpfl import _files, _validate, errors
@@ -170,22 +170,19 @@ def _read_lines(name: str, path: str | os.PathLike[str]) -> Iterator[tuple[int, 
       ArgumentError: if the file cannot be read, or is not UTF-8 text.
     """
     number = 0
-    try:
-        with (
-            _files.open_regular(path) as raw,
-            io.TextIOWrapper(cast(Any, raw), encoding='utf-8-sig') as file,
-        ):
-            ended = True
+    with (
+        record_files.refusing(name, path),
+        _files.open_regular(path) as raw,
+        io.TextIOWrapper(cast(Any, raw), encoding='utf-8-sig') as file,
+    ):
+        ended = True
+        try:
             while line := file.readline(_LINE):
                 number += ended
                 ended = line.endswith('\n')
                 yield number, line
-    except UnicodeDecodeError:
-        raise errors.ArgumentError(
-            name, path, f'must be UTF-8 text (after line {number})'
-        ) from None
-    except OSError as error:
-        raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
+        except UnicodeDecodeError:
+            raise ValueError(f'must be UTF-8 text (after line {number})') from None
 
 
 def public_texts(name: str, path: str | os.PathLike[str]) -> Iterator[str]:
@@ -204,7 +201,16 @@ def public_texts(name: str, path: str | os.PathLike[str]) -> Iterator[str]:
         with errors.renaming(data_path=name):
             yield from git_log.prose_of_commits(os.fspath(path))
     elif suffix in record_files.FORMATS:
-        yield from _of_records(name, path, record_files.FORMATS[suffix][1])
+        # The texts of records serve as clients, too.
+        with record_files.refusing(name, path), _files.open_regular(path) as file:
+            try:
+                for record in record_files.FORMATS[suffix][1](file, 'text', 'text'):
+                    if not record.reason:
+                        yield record.text
+                    elif record.reason != record_files.NO_CLIENT:  # The text is empty.
+                        raise ValueError(f'line {record.line}: {record.reason}')
+            except errors.ArgumentError:
+                raise ValueError("must have a column 'text' of text") from None
     elif suffix == '.tsv':
         raise errors.ArgumentError(name, path, 'must not be TSV: its ids would be words')
     else:
@@ -215,22 +221,3 @@ def public_sentences(name: str, path: str | os.PathLike[str]) -> Iterator[list[s
     """The sentences of a file, lists of words; as `public_texts`."""
     for text in public_texts(name, path):
         yield from tokenization.sentences(text)
-
-
-def _of_records(
-    name: str, path: str | os.PathLike[str], scan: Callable[..., Iterator[Any]]
-) -> Iterator[str]:
-    """The texts of records, which serve as clients, too."""
-    try:
-        with _files.open_regular(path) as file:
-            for record in scan(file, 'text', 'text'):
-                if isinstance(record, record_files.Record):
-                    yield record.text
-                elif record.reason != record_files.NO_CLIENT:  # The text is empty.
-                    raise ValueError(f'line {record.line}: {record.reason}')
-    except OSError as error:
-        raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
-    except errors.ArgumentError:
-        raise errors.ArgumentError(name, path, "must have a column 'text' of text") from None
-    except ValueError as error:
-        raise errors.ArgumentError(name, path, str(error)) from None

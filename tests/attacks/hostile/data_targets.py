@@ -28,9 +28,9 @@ def _database(splits, example) -> list[dict[str, bytes]]:
 def stackoverflow() -> Target:
     def read(folder):
         path = folder / 'data.sqlite'
-        training, heldout, test, description = client_texts.open_stackoverflow(path, 0.3)
-        json.dumps(description)
-        for part in (training, heldout, test):
+        data = client_texts.open_stackoverflow(path, 0.3)
+        json.dumps(data.description)
+        for part in filter(None, (data.training, data.heldout, data.test)):
             for client in range(part.count):
                 list(part.sentences(client))
 

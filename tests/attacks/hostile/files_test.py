@@ -238,7 +238,7 @@ def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
     with open(path, 'rb') as file:
         records = list(record_files.parquet_rows(file, 'client', 'text'))
     reason = 'client id is neither a string nor a number'
-    assert records == [record_files.BadRecord(row, reason) for row in (1, 2)]
+    assert records == [record_files.Record(row, reason=reason) for row in (1, 2)]
 
 
 _ENDLESS = (
@@ -265,6 +265,8 @@ def test_a_client_without_a_name_is_a_client(tmp_path):
             row = (client, 'train', sqlite_files.of_sentence('a'))
             connection.execute('INSERT INTO client_metadata VALUES (?, ?)', row[:2])
             connection.execute('INSERT INTO examples VALUES (?, ?, ?)', row)
-    training, heldout, _, _ = client_texts.open_stackoverflow(path, 0.3)
-    found = [list(part.sentences(i)) for part in (training, heldout) for i in range(part.count)]
+    data = client_texts.open_stackoverflow(path, 0.3)
+    found = [
+        list(part.sentences(i)) for part in (data.training, data.heldout) for i in range(part.count)
+    ]
     assert found == [[['a']]] * 3

@@ -271,9 +271,9 @@ def texts() -> Target:
 
     def read(folder):
         (path,) = folder.iterdir()
-        training, heldout, description, _ = client_texts.open_user_text(path, 'user', 'text', 0.3)
-        json.dumps(description)
-        for part in (training, heldout):
+        data = client_texts.open_user_text(path, 'user', 'text', 0.3)
+        json.dumps(data.description)
+        for part in (data.training, data.heldout):
             for client in range(part.count):
                 list(part.sentences(client))
 

@@ -113,7 +113,8 @@ def test_another_study_in_the_same_directory_is_not_written_over(tmp_path):
 
 _SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
 _CLIENTS = WordClients(4, lambda client: [words[:] for words in _SENTENCES])
-_TEXT = clients.Text(_CLIENTS, _CLIENTS.slice(0, 2), Vocabulary(('good', 'day', 'to')))
+_HELDOUT = WordClients(2, _CLIENTS.sentences)
+_TEXT = clients.Text(_CLIENTS, _HELDOUT, Vocabulary(('good', 'day', 'to')))
 
 
 def _task(kind, share, text=_TEXT, **changes):

@@ -211,7 +211,7 @@ def test_marks_that_are_added_to_a_file_are_not_words_of_it(task, tmp_path):
     (tmp_path / 'words.txt').write_text(words)
     path = str(tmp_path / 'words.txt')
     lacking = task.with_values({'vocabulary_file': path})
-    data = text_task.RealTextTask(lacking, 0, lambda text: None).data
+    data = text_task.TextTask(lacking, 0, lambda text: None).word_task
     statistics = TextStatistics.of([[['waa', 'wab', 'zzz']]], data.vocabulary)
     found = suggestion.vocabularies(lacking, statistics, data.vocabulary)
     assert [*found] == [30] and len(found[30][0].words) == 30 + 32

@@ -58,7 +58,7 @@ def _by_hand(weights, rows):
 
 def test_the_final_model_is_measured_on_clients_of_their_own(tested):
     language = SyntheticText(vocabulary_size=40, sentence_length=6, seed=0)
-    rows = np.concatenate([language.test_tokens(client) for client in range(5)])
+    rows = np.concatenate([language.tokens(client, 'test') for client in range(5)])
     expected = _by_hand(tested.weights, rows)
     assert {name: tested.test_metrics[name] for name in expected} == pytest.approx(
         expected, rel=1e-5
@@ -70,8 +70,8 @@ def test_the_final_model_is_measured_on_clients_of_their_own(tested):
     assert tested.summary()['test_loss'] == tested.test_metrics['loss']
     # The held-out metrics are those of others.
     assert tested.last['num_tokens'] != expected['num_tokens']
-    others = [language.tokens(0), language.heldout_tokens(0)]
-    assert not any(np.array_equal(language.test_tokens(0), each) for each in others)
+    others = [language.tokens(0), language.tokens(0, 'heldout')]
+    assert not any(np.array_equal(language.tokens(0, 'test'), each) for each in others)
 
 
 def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeypatch):

@@ -131,8 +131,8 @@ def test_a_data_set_of_repositories(tmp_path):
     assert made['kept'] == {'sentences': 4, 'words': 5}
     assert stat.S_IMODE(output.stat().st_mode) == 0o600
     # As a task, and as public text.
-    training, heldout, description, _ = client_texts.open_user_text(output, 'client', 'text', 0.5)
-    assert training.count + heldout.count == 2 and description['records'] == 4
+    data = client_texts.open_user_text(output, 'client', 'text', 0.5)
+    assert data.training.count + data.heldout.count == 2 and data.description['records'] == 4
     sentences = vocabulary.public_sentences('vocabulary_text', output)
     assert {*map(' '.join, sentences)} == {'one .', 'two', 'four', 'three'}
 

@@ -78,7 +78,8 @@ def _clients(*parts):
 
 def test_clients_are_split_and_each_is_there_once(tmp_path):
     path = _write_json(tmp_path / 'a.jsonl')
-    training, heldout, description, _ = _open(path)
+    data = _open(path)
+    training, heldout, description = data.training, data.heldout, data.description
     every = _clients(training, heldout)
     assert len(every) == 20 and set(every) == {
         tuple(w for j in range(i % 3 + 1) for w in ('text', str(j), 'of', str(i), '.', 'bye', '!'))
@@ -92,7 +93,7 @@ def test_clients_are_split_and_each_is_there_once(tmp_path):
     path.write_text('nonsense')
     assert _clients(training, heldout) == every
     # A larger share holds out the same clients and more.
-    more = _open(_write_json(path), 0.5)[1]
+    more = _open(_write_json(path), 0.5).heldout
     assert {*_clients(heldout)} < {*_clients(more)}
 
 
@@ -131,11 +132,14 @@ def test_csv_and_parquet_give_the_same_clients(kind, types, tmp_path, request, m
     monkeypatch.chdir(tmp_path)
     path = tmp_path / f'a.{kind}'
     found = _open(_write_csv(path, rows) if kind == 'csv' else _write_parquet(path, rows, **types))
-    assert [*map(_sentences, found[:2])] == [*map(_sentences, expected[:2])]
-    assert found[2]['format'] == kind and found[2]['records'] == len(rows)
-    assert found[3] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert _sentences(found.training) == _sentences(expected.training)
+    assert _sentences(found.heldout) == _sentences(expected.heldout)
+    facts = found.description
+    assert facts['format'] == kind and facts['records'] == len(rows)
+    digest = found.fingerprints['data']
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
     # A size and a digest without a key are tests of guesses at the texts.
-    assert not {'bytes', 'sha256'} & set(found[2]) and found[3] not in json.dumps(found[2])
+    assert not {'bytes', 'sha256'} & set(facts) and digest not in json.dumps(facts)
 
 
 @pytest.mark.usefixtures('parquet_in_process')
@@ -146,8 +150,9 @@ def test_rows_of_parquet_that_are_malformed_are_counted(tmp_path):
     said = pyarrow.StringArray.from_buffers(len(rows), *binary.buffers()[1:], binary.buffers()[0])
     path = tmp_path / 'a.parquet'
     parquet.write_table(pyarrow.table({'who': [who for who, _ in rows], 'said': said}), path)
-    training, heldout, description, _ = _open(path)
-    assert training.count + heldout.count == 2 == description['records']
+    data = _open(path)
+    description = data.description
+    assert data.training.count + data.heldout.count == 2 == description['records']
     assert description['left_out'] == {'empty': 1, 'no text': 1, 'not UTF-8': 1, 'no client id': 1}
     assert description['first_malformed'] == 'line 2: no text'
     parquet.write_table(pyarrow.table({'who': rows and ['a'] * 6, 'said': binary}), path)
@@ -175,7 +180,7 @@ def test_ids_of_parquet_are_those_of_json_lines(ids, keys, tmp_path, monkeypatch
     parquet.write_table(pyarrow.table({'who': ids, 'said': ['\u4e2d' * 9] * len(ids)}), path)
     with open(path, 'rb') as file:
         records = list(record_files.parquet_rows(file, 'who', 'said'))
-    good = [each.client for each in records if isinstance(each, record_files.Record)]
+    good = [each.client for each in records if not each.reason]
     assert good == keys and [each.line for each in records] == [*range(1, len(ids) + 1)]
 
 
@@ -260,8 +265,8 @@ def test_nothing_of_a_file_is_kept_on_disk(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setattr(tempfile, 'tempdir', None)
-    clients = _open(_write_json(tmp_path / 'a.jsonl'))
-    assert _sentences(clients[0]) and not [*tmp_path.glob('*/*')]
+    data = _open(_write_json(tmp_path / 'a.jsonl'))
+    assert _sentences(data.training) and not [*tmp_path.glob('*/*')]
 
 
 # Sorted by key this is another order than sorted by number.
@@ -332,22 +337,22 @@ _SCATTER = (
 )
 def test_the_splits_of_the_file_are_used(copy, statements):
     path = copy(*_in_splits(), *statements, name='a #?%.sqlite')
-    training, heldout, test, description = client_texts.open_stackoverflow(path, 0.5)
-    for clients, part in ((training, 0), (heldout, 1), (test, 2)):
+    data = client_texts.open_stackoverflow(path, 0.5)
+    for clients, part in ((data.training, 0), (data.heldout, 1), (data.test, 2)):
         expected = [
             [f'sentence {j} of {number} : <URL> caf\u00e9'.split() for j in range(number % 4 + 1)]
             for number in sorted(range(part, 30, 3), key=lambda n: _CLIENTS[n])
         ]
         assert _sentences(clients) == expected
-    assert description['clients'] == {'training': 10, 'heldout': 10}
-    assert description['splits'] == {'train': 10, 'heldout': 10, 'test': 12}
+    assert data.description['clients'] == {'training': 10, 'heldout': 10}
+    assert data.description['splits'] == {'train': 10, 'heldout': 10, 'test': 12}
 
 
 def test_a_file_without_splits_has_a_share_held_out(plain):
-    training, heldout, test, description = client_texts.open_stackoverflow(plain, 0.2)
-    assert (training.count, heldout.count, test.count) == (24, 6, 0)
-    assert len({*_clients(training, heldout)}) == 30
-    assert description['splits'] == {'default_split': 30}
+    data = client_texts.open_stackoverflow(plain, 0.2)
+    assert (data.training.count, data.heldout.count, data.test) == (24, 6, None)
+    assert len({*_clients(data.training, data.heldout)}) == 30
+    assert data.description['splits'] == {'default_split': 30}
 
 
 @pytest.mark.parametrize('kind', ['TEXT COLLATE NOCASE', 'INTEGER'])
@@ -364,8 +369,8 @@ def test_ids_that_a_column_takes_for_equal_are_those_of_different_clients(kind, 
             connection.execute('INSERT INTO client_metadata VALUES (?, ?, 1)', (client, 'train'))
             example = sqlite_files.of_sentence(f'of {client}')
             connection.execute('INSERT INTO examples VALUES (?, ?, ?)', ('train', client, example))
-    training, heldout = client_texts.open_stackoverflow(path, 0.5)[:2]
-    texts = [text for text in _sentences(training) + _sentences(heldout) if text]
+    data = client_texts.open_stackoverflow(path, 0.5)
+    texts = [text for text in _sentences(data.training) + _sentences(data.heldout) if text]
     expected = [[['of', client]] for client in clients if kind != 'INTEGER' or client.isalpha()]
     assert sorted(texts) == sorted(expected)
 
@@ -412,7 +417,7 @@ def test_damaged_and_other_files_are_one_line(damage, message, plain, tmp_path):
 
 def test_damage_that_shows_up_later_is_one_line_as_well(copy):
     path = copy()
-    training = client_texts.open_stackoverflow(path, 0.2)[0]
+    training = client_texts.open_stackoverflow(path, 0.2).training
     sqlite_files.execute(path, f"{_PROTO}x'ff00'")
     with pytest.raises(DataError, match=r'a\.sqlite: has an example that is not'):
         list(training.sentences(0))

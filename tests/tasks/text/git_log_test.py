@@ -241,7 +241,7 @@ def _open(path):
 def _texts(opened):
     return {
         tuple(' '.join(sentence) for sentence in clients.sentences(client))
-        for clients in opened[:2]
+        for clients in (opened.training, opened.heldout)
         for client in range(clients.count)
     }
 
@@ -250,10 +250,10 @@ def test_an_author_is_a_client(path):
     opened = _open(path)
     expected = {('fix it', 'it was wrong .', 'see'), ('add here',), ('say',)}
     assert _texts(opened) == expected
-    training, heldout, description, digest = opened
-    assert (training.count, heldout.count) == (2, 1) and len(digest) == 64
-    removed = description['removed']
-    assert description == {
+    assert (opened.training.count, opened.heldout.count) == (2, 1)
+    assert len(opened.fingerprints['data']) == 64
+    removed = opened.description['removed']
+    assert opened.description == {
         'format': 'git',
         'clients': {'training': 2, 'heldout': 1},
         'repositories': [{'name': 'a', 'heads': [repositories.git(path, 'rev-parse', 'main')]}],
@@ -269,7 +269,8 @@ def test_a_commit_changes_the_digest_and_long_authors_are_cut(path, monkeypatch)
     first = _open(path)
     repositories.make(path, [Commit('b@x.org', 'Another one')])
     later = _open(path)
-    assert later[2]['history']['commits'] == 6 and later[3] != first[3]
+    assert later.description['history']['commits'] == 6
+    assert later.fingerprints != first.fingerprints
     assert ('add here', 'another one') in _texts(later)
     monkeypatch.setattr(git_log, 'MAX_WORDS', 2)
     assert _texts(_open(path)) == {('fix it',), ('add here',), ('say',)}
@@ -277,15 +278,17 @@ def test_a_commit_changes_the_digest_and_long_authors_are_cut(path, monkeypatch)
 
 def test_clients_are_the_same_as_long_as_the_key_is(path, cache):
     def order(opened):
-        return [list(opened[0].sentences(client)) for client in range(opened[0].count)]
+        clients = opened.training
+        return [list(clients.sentences(client)) for client in range(clients.count)]
 
     first = _open(path)
     # Nothing but the key is kept.
     assert os.listdir(cache) == ['authors.key']
     again = _open(path)
-    assert again[2:] == first[2:] and order(again) == order(first)
+    assert again.description == first.description and again.fingerprints == first.fingerprints
+    assert order(again) == order(first)
     (cache / 'authors.key').unlink()
-    assert _open(path)[3] != first[3]
+    assert _open(path).fingerprints != first.fingerprints
 
 
 def test_too_few_authors_are_refused_by_the_name_of_the_repository(tmp_path):
@@ -315,5 +318,5 @@ def test_many_sentences_are_in_records_that_readers_take(tmp_path, monkeypatch):
 def test_a_clone_of_the_repositories_of_clients_is_no_public_text(path, tmp_path):
     clone = shutil.copytree(path, tmp_path / 'clone')
     values = {'task': 'git_log', 'data_path': str(path), 'vocabulary_text': str(clone)}
-    data = text_task.load(TaskConfig().with_values(values), lambda text: None)
-    assert data.description['vocabulary']['from'] == 'vocabulary_from_private_data'
+    task = text_task.TextTask(TaskConfig().with_values(values), 0, lambda text: None).word_task
+    assert task.data.description['vocabulary']['from'] == 'vocabulary_from_private_data'

@@ -15,7 +15,7 @@ def _scan(form, data: bytes):
     """Pairs of the good records, (line, reason) of the bad ones."""
     good, bad = [], []
     for record in form(io.BytesIO(data), 'who', 'text'):
-        if isinstance(record, record_files.BadRecord):
+        if record.reason:
             bad.append((record.line, record.reason))
         else:
             good.append((record.client, record.text))
@@ -117,7 +117,7 @@ _ROWS = b''.join(b'c%d,text %d\n' % (i, i) for i in range(50))
 def test_no_text_after_a_line_that_is_not_csv_is_used(lines, reason, monkeypatch):
     monkeypatch.setattr(record_files, 'MAX_BYTES', 1_000)
     read = _CSV(io.BytesIO(b'who,text\na,"x\ny"\n' + lines), 'who', 'text')
-    assert next(read) == (2, 'a', 'x\ny')
+    assert next(read) == (2, 'a', 'x\ny', '')
     with pytest.raises(ValueError, match=f'^line 4 cannot be read: {reason}'):
         next(read)
 

@@ -33,7 +33,7 @@ def test_neighbouring_clients_and_seeds_differ():
     first = SyntheticText(vocabulary_size=100, seed=0, sentences_spread=0.0)
     second = dataclasses.replace(first, seed=1)
     seen = [task.tokens(client).tobytes() for task in (first, second) for client in range(50)]
-    seen += [first.heldout_tokens(client).tobytes() for client in range(50)]
+    seen += [first.tokens(client, 'heldout').tobytes() for client in range(50)]
     assert len(set(seen)) == 150
 
 

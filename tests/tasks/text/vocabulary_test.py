@@ -105,14 +105,15 @@ def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
     values = {'task': 'user_text', 'data_path': file.name, 'vocabulary_text': str(other)}
     config = TaskConfig().with_values(values)
     told = []
-    data = text_task.load(config, told.append)
+    task = text_task.TextTask(config, 0, told.append).word_task
     assert 'vocabulary_text is the text of the clients' in told[-1]
-    assert _SAID in data.not_covered[0]
-    assert data.public_text is None  # Held-out clients are not predicted from their own text.
-    assert data.description['vocabulary']['from'] == 'vocabulary_from_private_data'
+    assert _SAID in task.not_covered[0]
+    assert task.public_text is None  # Held-out clients are not predicted from their own text.
+    description = task.data.description
+    assert description['vocabulary']['from'] == 'vocabulary_from_private_data'
     monkeypatch.chdir('/')
-    assert not_covered_of_task(config, data.description) == data.not_covered
-    assert not_covered_of_task(config, {'vocabulary': 'x'}) == data.not_covered[1:]
+    assert not_covered_of_task(config, description) == task.not_covered
+    assert not_covered_of_task(config, {'vocabulary': 'x'}) == task.not_covered[1:]
 
 
 def test_the_data_of_clients_are_no_file_of_words(tmp_path):
@@ -121,7 +122,7 @@ def test_the_data_of_clients_are_no_file_of_words(tmp_path):
     values = {'task': 'user_text', 'data_path': str(tmp_path / 'a.csv')}
     config = TaskConfig().with_values({**values, 'vocabulary_file': str(tmp_path / 'words')})
     with pytest.raises(ValueError, match=r'words: must not be the data of the clients$'):
-        text_task.load(config, print)
+        _ = text_task.TextTask(config, 0, print).word_task
 
 
 def test_public_text_is_read_once_for_a_run(tmp_path, monkeypatch):
@@ -160,7 +161,7 @@ def test_the_known_words_are_the_most_frequent_ones():
 
 def _source(**text):
     config = TaskConfig(model='micro', text=TextConfig(sentence_length=8, **text))
-    return text_task.SyntheticTextTask(config, seed=3)
+    return text_task.TextTask(config, 3, print)
 
 
 @pytest.mark.parametrize('packing', ['sentences', 'windows'])

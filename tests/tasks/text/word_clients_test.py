@@ -6,7 +6,7 @@ import pytest
 from dpfl.tasks.config import TaskConfig, TextConfig
 from dpfl.tasks.text import synthetic_text, text_task, word_clients
 from dpfl.tasks.text.vocabulary import Vocabulary
-from dpfl.tasks.text.word_clients import Packing
+from dpfl.tasks.text.word_clients import TextData, WordClients
 
 _IDS = {'a': 4, 'b': 5}
 _SENTENCES = [['a', 'b'], [], ['b', 'x', 'a'], ['a', 'a', 'a', 'a'], ['b']]
@@ -43,12 +43,11 @@ def test_the_budget_counts_the_words_that_are_used_and_reading_stops_there(limit
     assert (encoded >= 3).sum(axis=1).tolist() == words
 
 
-def _task(sentences, kind='sentences', **limits):
-    """Clients with these sentences, both to train on and held out."""
-    clients = word_clients.WordClients(5, sentences)
-    return word_clients.WordTask(
-        clients, clients, Vocabulary(('a', 'b')), Packing(kind, 4, **limits)
-    )
+def _task(sentences, words=('a', 'b'), **text):
+    """Five clients with these sentences, both to train on and held out."""
+    clients = WordClients(5, sentences)
+    config = TextConfig(**{'sentence_length': 4, 'client_max_tokens': 0, **text})
+    return text_task.WordTask(TextData(clients, clients), Vocabulary(tuple(words)), config)
 
 
 def _growing(client):
@@ -72,20 +71,20 @@ def test_windows_are_read_only_as_far_as_they_are_used():
         while True:
             yield ['a', 'b'] * 7
 
-    task = _task(endless, 'windows', min_tokens=100)
+    task = _task(endless, packing='windows', client_min_tokens=100)
     batches = task.client_batches(0, 3, epochs=2, max_batches=5)
     assert [batch['x'].shape for batch in batches] == [(3, 4)] * 5
-    assert len(word_clients.encode_joined(endless(0), _IDS, 40)) == 40
+    assert word_clients.encode_joined(endless(0), _IDS, 4, max_tokens=39).shape == (10, 5)
 
 
 @pytest.mark.parametrize(
     'packing, rows',
     [
-        (dict(min_tokens=6), [0, 0, 0, 3, 4]),
+        (dict(client_min_tokens=6), [0, 0, 0, 3, 4]),
         # Words beyond the length are not used, and do not count; with windows ends of sentences do.
-        (dict(min_tokens=11), [0] * 5),
-        (dict(kind='windows', min_tokens=14), [0, 0, 0, 0, 4]),
-        (dict(max_tokens=3), [0, 1, 2, 2, 2]),
+        (dict(client_min_tokens=11), [0] * 5),
+        (dict(packing='windows', client_min_tokens=14), [0, 0, 0, 0, 4]),
+        (dict(client_max_tokens=3), [0, 1, 2, 2, 2]),
     ],
 )
 def test_filters_are_for_training_clients_only(packing, rows):
@@ -118,9 +117,13 @@ def _sentences(client):
 
 
 def _windows_by_hand(sentences, length, most=None):
-    tokens = []
-    for words in sentences:
-        tokens += [_LANGUAGE_IDS.get(word, 3) for word in words] + [_END]
+    ids = [[_LANGUAGE_IDS.get(word, 3) for word in words] for words in sentences]
+    return _joined(ids, length, most)
+
+
+def _joined(sentences, length, most):
+    """Windows of sentences of token ids."""
+    tokens = [token for ids in sentences for token in [*ids, _END]]
     tokens = [_BEGIN, *tokens[:most]]
     rows = []
     for first in range(0, len(tokens) - 1, length):
@@ -131,14 +134,14 @@ def _windows_by_hand(sentences, length, most=None):
 
 @pytest.mark.parametrize('length, most', [(8, None), (10, None), (3, 40), (10, 1600), (1, 7)])
 def test_windows_are_those_of_a_loop(length, most):
-    packing = Packing('windows', length, most)
-    clients = word_clients.WordClients(5, _sentences)
-    vocabulary = Vocabulary(tuple(_LANGUAGE.vocabulary))
-    task = word_clients.WordTask(clients, clients, vocabulary, packing)
+    text = dict(packing='windows', sentence_length=length, client_max_tokens=most or 0)
+    task = _task(_sentences, _LANGUAGE.vocabulary, **text)
     for client in range(5):
-        rows = task.training_tokens(client)
-        expected = _windows_by_hand(_sentences(client), length, most)
-        assert rows.dtype == np.int32 and rows.tolist() == expected
+        rows = task.of_client(client)
+        assert rows['x'].dtype == np.int32
+        found = np.concatenate([rows['x'][:, :1], rows['y']], axis=1).tolist()
+        assert found == _windows_by_hand(_sentences(client), length, most)
+        np.testing.assert_array_equal(rows['x'][:, 1:], rows['y'][:, :-1])
 
 
 @pytest.mark.parametrize('kind', ['sentences', 'windows'])
@@ -147,15 +150,16 @@ def test_a_client_with_too_little_text_has_no_rows(kind):
         sentences = _sentences(client)
         tokens = sum(map(len, sentences)) + (len(sentences) if kind == 'windows' else 0)
         for least, kept in ((tokens, sentences), (tokens + 1, [])):
-            packing = Packing(kind, _LENGTH, min_tokens=least)
-            assert list(packing.of_long_enough(iter([[], *sentences]))) == kept
+            text = dict(packing=kind, sentence_length=_LENGTH, client_min_tokens=least)
+            task = _task(_sentences, **text)
+            assert list(task._if_long_enough(iter([[], *sentences]))) == kept
 
 
 def _synthetic_task(**text):
     config = TaskConfig(
         model='micro', text=TextConfig(vocabulary_size=60, sentence_length=_LENGTH, **text)
     )
-    return text_task.SyntheticTextTask(config, seed=4).load()
+    return text_task.TextTask(config, 4, print).load()
 
 
 def test_the_synthetic_task_has_the_rows_of_its_configuration():
@@ -168,8 +172,8 @@ def test_the_synthetic_task_has_the_rows_of_its_configuration():
 
     def windows(tokens):
         """The first 50 tokens of sentences, with ends of sentences, in windows."""
-        joined = [t for row in tokens.tolist() for t in [*filter(lambda t: t > _END, row), _END]]
-        return word_clients.windows(np.array(joined[:50]), _LENGTH)
+        words = [[*filter(lambda t: t > _END, row)] for row in tokens.tolist()]
+        return np.array(_joined(words, _LENGTH, 50))
 
     task = _synthetic_task(packing='windows', client_max_tokens=50, client_min_tokens=150)
     found = {client: task.client_batches(client, 99, 1, None) for client in range(20)}
@@ -181,5 +185,5 @@ def test_the_synthetic_task_has_the_rows_of_its_configuration():
     assert 0 < sum(map(bool, found.values())) < 20
     # Held-out clients are not filtered.
     rows = np.concatenate([batch['x'].numpy() for batch in task.heldout(6, 64)])
-    packed = [windows(language.heldout_tokens(client)) for client in range(6)]
+    packed = [windows(language.tokens(client, 'heldout')) for client in range(6)]
     np.testing.assert_array_equal(rows, np.concatenate(packed)[:, :-1])
