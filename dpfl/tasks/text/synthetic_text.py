@@ -21,7 +21,7 @@ import numpy as np
 
 from dpfl import _random, _validate
 from dpfl.tasks.text import sentence_process
-from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
+from dpfl.tasks.text.tokenization import OOV_ID
 
 _LETTERS = np.array(list(string.ascii_lowercase))
 _IS_VOWEL = np.isin(_LETTERS, list('aeiou'))
@@ -109,11 +109,6 @@ class SyntheticText(sentence_process.TextProcess):
     min_sentences: int = 4
     max_sentences: int = 256
     lexicon_size: int = 12
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of token ids: the words and the four special tokens."""
-        return self.vocabulary_size + NUM_SPECIAL_TOKENS
 
     @functools.cached_property
     def ceilings(self) -> sentence_process.Ceilings:

@@ -40,7 +40,7 @@ def test_neighbouring_clients_and_seeds_differ():
 def test_sentences_are_well_formed():
     tokens = np.concatenate([_TASK.tokens(client) for client in range(50)])
     assert tokens.dtype == np.int32 and tokens.shape[1] == 11
-    assert (tokens[:, 0] == BOS_ID).all() and tokens.max() < _TASK.num_tokens
+    assert (tokens[:, 0] == BOS_ID).all() and tokens.max() < _TASK.vocabulary_size + 4
     for row in tokens[:, 1:].tolist():
         words = [*itertools.takewhile(lambda token: token >= OOV_ID, row)]
         assert len(words) >= _TASK.min_words
