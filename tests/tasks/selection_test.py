@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks import selection
+from dpfl.tasks import federated_task, selection
 from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection import SelectionConfig
@@ -88,7 +88,9 @@ def _scores(x, y):
 def _task(**clients):
     def client_batches(client, batch_size, epochs, max_batches):
         rows = clients[f'of_{client}']
-        return word_clients.batches(_ROWS[rows], batch_size, epochs, max_batches)
+        return federated_task.batches(
+            word_clients.examples(_ROWS[rows]), batch_size, epochs, max_batches
+        )
 
     return FederatedTask(
         model=None, population=len(clients), client_batches=client_batches, heldout=None

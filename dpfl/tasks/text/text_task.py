@@ -156,7 +156,7 @@ class WordTask(federated_task.ClientData):
         for first in range(0, num_clients, _TEST_CLIENTS):
             clients = range(first, min(first + _TEST_CLIENTS, num_clients))
             rows = np.concatenate([self._rows(sentences(client)) for client in clients])
-            yield from word_clients.batches(rows, batch_size)
+            yield from federated_task.batches(word_clients.examples(rows), batch_size)
 
     def baselines(self, num_clients: int) -> dict[str, float]:
         """Accuracies of predictors that count, on the first held-out clients, by name.

@@ -11,7 +11,6 @@ The first input of a window is the token before it: the last one of the window b
 sentence for the first window of a client. A model begins every window without a state.
 """
 
-import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -35,13 +34,6 @@ def examples(tokens: np.ndarray) -> federated_task.Examples:
       Arrays x and y, int32 [sentences, L].
     """
     return {'x': tokens[:, :-1], 'y': tokens[:, 1:]}
-
-
-def batches(
-    tokens: np.ndarray, batch_size: int, epochs: int = 1, max_batches: int | None = None
-) -> list[collections.OrderedDict]:
-    """Batches of the `examples` of sentences, as `federated_task.batches` cuts them."""
-    return federated_task.batches(examples(tokens), batch_size, epochs, max_batches)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dpfl.debugging.text import clients, config
 from dpfl.debugging.text import study as study_lib
 from dpfl.debugging.text.config import Case, StudyConfig
 from dpfl.simulation.training import TrainConfig
+from dpfl.tasks import federated_task
 from dpfl.tasks.config import TextTaskConfig, has_words_of_clients
 from dpfl.tasks.text import tokenization, word_clients
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -129,7 +130,7 @@ def test_the_word_model_sees_joined_words_as_one_outside_the_vocabulary():
     assert faulty.rows(1).tolist() == [[1, 3, 6, 3, 2], [1, 3, 2, 0, 0], [1, 5, 2, 0, 0]]
     assert clean.num_tokens == 7 and clean.length == 4
     np.testing.assert_array_equal(clean.heldout, np.concatenate([clean.rows(0)] * 2))
-    (batch, last) = word_clients.batches(clean.rows(1), 2)
+    (batch, last) = federated_task.batches(word_clients.examples(clean.rows(1)), 2)
     assert batch['x'].tolist() == [[1, 4, 5, 6], [1, 3, 4, 2]]
     assert last['y'].tolist() == [[5, 2, 0, 0]]
 
