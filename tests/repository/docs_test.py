@@ -77,7 +77,7 @@ def test_a_print_and_its_promise_are_found():
 def test_the_example_of_the_readme_runs_and_its_noise_moves_the_model(capsys):
     (example,) = _examples(_README.read_text())
     task = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=6)
-    names = {'model': saved_models.build('tiny', task.num_tokens, 6, seed=0)}
+    names = {'model': saved_models.build('tiny', task.vocabulary_size + 4, 6, seed=0)}
     exec(example, names)
     promised = re.search(r'# ([\d.]+), ([\d.]+)\n', example).groups()
     printed = capsys.readouterr().out.split()
