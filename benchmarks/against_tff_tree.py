@@ -29,12 +29,13 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from benchmarks import measuring
 from benchmarks.peers import family
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import aggregators, mechanisms
 from dpfl.runtime import contexts
 from tests.runtime import tff_context
 
-_ROUNDS, _CLIENTS, _NORM, _NOISE = 500, 2, 1.0, 1.0
+_ROUNDS, _CLIENTS = 500, 2
 _SIZES = {'0.1M': 100_000, '1M': 1_000_000, '10M': 10_000_000}
 _CONTEXTS = {'tff': tff_context.native_runtime, 'local': contexts.local_runtime}
 _MECHANISMS = {
@@ -55,27 +56,19 @@ class _Process:
         self._state = process.initialize()
         self._round()
         self.start = time.perf_counter() - started
-        self.seconds, self.cpu_seconds = [], []
+        self.rounds: list[family.Use] = []
 
     def _round(self):
         self._state = self._next(self._state, self._values).state
 
     def run(self):
-        started, cpu_started = time.perf_counter(), family.cpu_seconds()
-        self._round()
-        self.seconds.append(time.perf_counter() - started)
-        self.cpu_seconds.append(family.cpu_seconds() - cpu_started)
+        with family.Use() as use:
+            self._round()
+        self.rounds.append(use)
 
 
 def _factory(name):
-    plan = accounting.PrivacyPlan(
-        mechanism=_MECHANISMS[name](),
-        participation=Participation(_ROUNDS),
-        clip_norm=_NORM,
-        noise_multiplier=_NOISE,
-        clients_per_round=_CLIENTS,
-    )
-    return aggregators.build_aggregator(plan)
+    return aggregators.build_aggregator(measuring.plan(_MECHANISMS[name](), _CLIENTS))
 
 
 def _shapes(coordinates: int, tensors: int) -> list[tuple[int, ...]]:
@@ -89,16 +82,20 @@ def _compare(name: str, coordinates: int, tensors: int, rounds: int) -> str:
         [rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(_CLIENTS)
     ]
     stock = tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation(
-        _NOISE, _CLIENTS, _NORM, [tf.TensorSpec(shape) for shape in shapes]
+        1.0, _CLIENTS, 1.0, [tf.TensorSpec(shape) for shape in shapes]
     )
     _Process(tff.aggregators.SumFactory(), shapes, values)  # Starts what all processes use.
     one, other = (_Process(factory, shapes, values) for factory in (_factory(name), stock))
     for number in range(rounds):
         for process in (one, other) if number % 2 else (other, one):
             process.run()
-    ratio = statistics.median(a / b for a, b in zip(one.seconds, other.seconds, strict=True))
-    seconds, stock_seconds = statistics.median(one.seconds), statistics.median(other.seconds)
-    cpu = sum(one.cpu_seconds) / sum(other.cpu_seconds)
+    pairs = zip(one.rounds, other.rounds, strict=True)
+    ratio = statistics.median(ours.seconds / theirs.seconds for ours, theirs in pairs)
+    seconds, stock_seconds = (
+        statistics.median(use.seconds for use in process.rounds) for process in (one, other)
+    )
+    used, stock_used = (sum(use.cpu_seconds for use in process.rounds) for process in (one, other))
+    cpu = used / stock_used
     start = one.start / other.start
     return (
         f'{seconds:>10.3f}{stock_seconds:>12.3f}{ratio:>8.2f}{cpu:>8.2f}'
@@ -121,9 +118,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     for name, allowed in (('sizes', _SIZES), ('contexts', _CONTEXTS), ('contenders', _MECHANISMS)):
         parser.add_argument(
             f'--{name}',

@@ -16,7 +16,6 @@ Exits with status 1 if a fault is not found or a correct run is refuted.
 docs/reference/audits.md has the table.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import pathlib
@@ -33,6 +32,7 @@ import tensorflow as tf
 import tqdm
 from scipy import stats
 
+from benchmarks import measuring
 from dpfl import Participation, _setting_texts, accounting, aggregators, mechanisms
 from dpfl.accounting.measured.sums import SumTests
 from dpfl.aggregators import build, clipping, exact_sum, query
@@ -51,9 +51,7 @@ _FEW_CANARIES = 40
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--runs', action='store_true', help='faults in training runs')
     parser.add_argument('--repeats', type=int, help='audits of each case: 20, with --runs 200')
     parser.add_argument('--trials', type=int, default=8192, help='trials of each audit')
@@ -63,13 +61,12 @@ def main() -> None:
         sys.exit(_faults_in_runs(args.only, args.repeats or 200))
     args.repeats = args.repeats or 20
     cases = {name: make for name, make in CASES.items() if name.startswith(args.only)}
-    print('| case | exact | exceeded | reachable | mu_lower | seconds |')
-    print('|---|---|---|---|---|---|', flush=True)
+    measuring.print_head('case', 'exact', 'exceeded', 'reachable', 'mu_lower', 'seconds')
     total = 0
     with tqdm.tqdm(total=len(cases) * args.repeats, unit=' audits', disable=None) as bar:
         for name, make in cases.items():
             row, exceeded = measured(make(), args.repeats, args.trials, bar.update)
-            print(f'| {name} | {row} |', flush=True)
+            measuring.print_row(name, *row)
             total += exceeded
     audits = len(cases) * args.repeats
     # Each of the two bounds, on mu and on epsilon, has the error.
@@ -88,7 +85,7 @@ class Case:
 
 def measured(
     case: Case, repeats: int, trials: int, on_audit: Callable[[], object]
-) -> tuple[str, int]:
+) -> tuple[list[str], int]:
     """The cells of a case, and how many audits exceeded the claim."""
     found, seconds = [], []
     for seed in range(repeats):
@@ -106,19 +103,13 @@ def measured(
         f'{statistics.median(each.mu_lower for each in found) / claim:.3f}',
         f'{statistics.median(seconds):.1f}',
     ]
-    return ' | '.join(cells), exceeded
+    return cells, exceeded
 
 
 def _plan(mechanism: mechanisms.Mechanism, **fields) -> accounting.PrivacyPlan:
     """A plan with mu = 1, but for what the fields change."""
-    values = dict(
-        mechanism=mechanism,
-        participation=_SCHEMA,
-        clip_norm=1.0,
-        noise_multiplier=mechanism.sensitivity(_SCHEMA),
-        clients_per_round=aggregator_audit.COORDINATES,
-    )
-    return accounting.PrivacyPlan(**(values | fields))
+    noise = {'participation': _SCHEMA, 'noise_multiplier': mechanism.sensitivity(_SCHEMA)}
+    return measuring.plan(mechanism, aggregator_audit.COORDINATES, **(noise | fields))
 
 
 def _blt() -> mechanisms.Mechanism:
@@ -275,8 +266,9 @@ def audited(config: TrainConfig, fault: str = '') -> Iterator[Any]:
 
 def _faults_in_runs(only: str, repeats: int) -> int:
     """Prints the table of faults in runs; returns the exit status."""
-    print('| setting | fault | verdict | power | tests that failed | mu_lower / mu | canaries |')
-    print('|---|---|---|---|---|---|---|', flush=True)
+    measuring.print_head(
+        'setting', 'fault', 'verdict', 'power', 'tests that failed', 'mu_lower / mu', 'canaries'
+    )
     names = [name for name in SETTINGS if name.startswith(only)]
     is_bad = False
     with tqdm.tqdm(total=len(names) * (len(FAULTS) + 1), unit=' runs', disable=None) as bar:
@@ -290,7 +282,7 @@ def _faults_in_runs(only: str, repeats: int) -> int:
                 power = f'{found.sums.power[FAULTS[fault][1]]:.3f}' if fault else ''
                 ratio = f'{found.releases.mu_lower:.3f} / {found.mu_claimed:.3f}'
                 row = [name, fault or 'none', found.verdict, power, failed, ratio]
-                print(f'| {" | ".join([*row, found.canary_verdict])} |', flush=True)
+                measuring.print_row(*row, found.canary_verdict)
                 is_bad |= (found.verdict == 'refuted') != bool(fault)
                 bar.update()
             tests = tested_sums(plan, [np.shape(each) for each in weights], range(repeats))

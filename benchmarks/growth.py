@@ -9,17 +9,16 @@ of some repetitions, since other work on the machine only adds to them. The comm
 exponent is 0.2 above what it must be at most.
 """
 
-import argparse
 import dataclasses
 import functools
 import itertools
 import math
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
+import timeit
 import tracemalloc
 from collections.abc import Callable
 
@@ -27,6 +26,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from benchmarks import measuring
+from benchmarks.peers import environments
 from dpfl import Participation, ParticipationLog, accounting, aggregators, mechanisms
 from dpfl.accounting.records import journal
 from dpfl.mechanisms.optimize import banded
@@ -81,12 +82,7 @@ class Row:
 
 def _cpu(work: Callable[[], object], repeats: int = 1) -> float:
     """Least CPU seconds of some repetitions."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        seconds.append(time.process_time() - start)
-    return min(seconds)
+    return min(timeit.repeat(work, timer=time.process_time, repeat=repeats, number=1))
 
 
 def _least(work: Callable[[], object]) -> float:
@@ -136,15 +132,19 @@ def _banded(rounds: int, bands: int = 100) -> mechanisms.Banded:
     return mechanisms.Banded(np.where(inside, toeplitz, 0.0))
 
 
+def _of_log(cost, mechanism: mechanisms.Mechanism, cohort: Callable[[], np.ndarray]) -> float:
+    """Cost of the sensitivity of a log."""
+    log = ParticipationLog(cohort() for _ in range(mechanism.rounds))
+    log.by_client()
+    return cost(lambda: pattern_sensitivity.of_log(mechanism, log))
+
+
 def _report(make: Callable[[int], mechanisms.Mechanism], cost=_least):
     """Sensitivity of a log of ten clients a round; every client is in ten rounds on average."""
 
     def measure(rounds: int) -> float:
         rng = np.random.default_rng(1)
-        log = ParticipationLog(rng.integers(0, rounds, 10) for _ in range(rounds))
-        log.by_client()
-        mechanism = make(rounds)
-        return cost(lambda: pattern_sensitivity.of_log(mechanism, log))
+        return _of_log(cost, make(rounds), lambda: rng.integers(0, rounds, 10))
 
     return measure
 
@@ -153,12 +153,8 @@ def _many(make: Callable[[int], mechanisms.Mechanism]):
     """Sensitivity of a log of 5,000 clients over 2,000 rounds, by participations of each."""
 
     def measure(participations: int) -> float:
-        rng = np.random.default_rng(1)
-        size = 5_000 * participations // 2_000
-        log = ParticipationLog(rng.permutation(5_000)[:size] for _ in range(2_000))
-        log.by_client()
-        mechanism = make(2_000)
-        return _least(lambda: pattern_sensitivity.of_log(mechanism, log))
+        rng, size = np.random.default_rng(1), 5_000 * participations // 2_000
+        return _of_log(_least, make(2_000), lambda: rng.permutation(5_000)[:size])
 
     return measure
 
@@ -196,13 +192,7 @@ def _timer(population: int) -> float:
 
 def _round(done: int) -> float:
     """CPU milliseconds of a round of a BLT's aggregator, after so many rounds."""
-    plan = accounting.PrivacyPlan(
-        mechanism=_blt(2_000),
-        participation=Participation(2_000),
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        clients_per_round=2,
-    )
+    plan = measuring.plan(_blt(2_000), 2)
     updates = [np.ones(10_000, np.float32)] * 2
     with contexts.local_runtime():
         process = aggregators.build_aggregator(plan).create(tff.to_type((np.float32, [10_000])))
@@ -221,10 +211,7 @@ def _copies(mechanism: str, parameters: int = 10_000_000, clients: int = 2) -> f
     """Copies of the model at the peak of a round, in a process of its own."""
     command = [sys.executable, '-m', 'benchmarks.round_memory', f'--mechanism={mechanism}']
     command += [f'--parameters={parameters}', f'--clients={clients}']
-    environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}
-    return float(
-        subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
-    )
+    return float(environments.call(command, timeout=600.0))
 
 
 def _texts(records: int) -> float:
@@ -234,13 +221,7 @@ def _texts(records: int) -> float:
 
 def _supplied(mechanism: mechanisms.Mechanism, parameters: int, resumed: bool):
     """CPU milliseconds of the row of the last round, in order or by a new ring."""
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanism,
-        participation=Participation(mechanism.rounds),
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        clients_per_round=10,
-    )
+    plan = measuring.plan(mechanism, 10)
     query = aggregators.build_query(
         plan, 10, record_specs=tf.TensorSpec([parameters]), supplied_noise=True
     )
@@ -380,16 +361,13 @@ _ROWS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--only', default='', help='rows whose name contains this text')
     flags = parser.parse_args()
     rows = [row for row in _ROWS if flags.only in row.name]
     if not rows:
         parser.error(f'--only={flags.only}: no row has such a name')
-    print('| cost | by | sizes | figures | exponent | at most |')
-    print('|---' * 6 + '|')
+    measuring.print_head('cost', 'by', 'sizes', 'figures', 'exponent', 'at most')
     failed = []
     os.environ['DPFL_CACHE_DIR'] = ''  # Optimisers compute.
     for row in rows:
@@ -397,7 +375,7 @@ def main() -> None:
         sizes = f'{row.sizes[0]:,} to {row.sizes[-1]:,}'
         figures = ', '.join(f'{value:.3g}' for value in costs)
         cells = (row.name, row.size, sizes, f'{figures} {row.unit}', f'{exponent:.2f}')
-        print('| ' + ' | '.join((*cells, f'{row.most:g}')) + ' |', flush=True)
+        measuring.print_row(*cells, f'{row.most:g}')
         if exponent > row.most + _TOLERANCE:
             failed.append(row.name)
     if failed:

@@ -10,7 +10,7 @@ one in a thousand allows, or if a log is missed that all tests should refute.
 docs/research/log_evidence.md has the tables.
 """
 
-import argparse
+import collections
 import math
 import statistics
 import sys
@@ -20,6 +20,7 @@ import numpy as np
 import tqdm
 from scipy import stats
 
+from benchmarks import measuring
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.evidence import refutation
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
@@ -30,9 +31,7 @@ _LEVEL = 0.01
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--logs', type=int, default=20, help='draws of each dishonest log')
     parser.add_argument('--honest', type=int, default=2000, help='honest logs of each plan')
     parser.add_argument('--only', default='', help='only plans whose name begins with this text')
@@ -49,27 +48,25 @@ def dishonest_table(
     cases: dict[str, Cases], draws: int, on_log: Callable[[], object] = lambda: None
 ) -> bool:
     """Prints a row for each dishonest log; whether one was missed that should not be."""
-    print(f'| plan | log | the plan claims | the log alone gives | refuted of {draws} | tests |')
-    print('|---|---|---|---|---|---|')
+    measuring.print_head(
+        'plan', 'log', 'the plan claims', 'the log alone gives', f'refuted of {draws}', 'tests'
+    )
     is_missed = False
     for name, case in cases.items():
         claimed = case.plan.epsilon(_DELTA, 'best')
         for what, draw in case.dishonest.items():
-            epsilons, tests, refuted = [], dict[str, int](), 0
+            epsilons, tests, refuted = [], collections.Counter(), 0
             for seed in range(draws):
                 log = draw(np.random.default_rng(seed))
                 found = refutation.refutations(case.plan, log)
                 refuted += bool(found)
-                for test in found:
-                    tests[test.name] = tests.get(test.name, 0) + 1
+                tests.update(test.name for test in found)
                 epsilons.append(_epsilon_of_log(case.plan, log))
                 on_log()
             is_missed = is_missed or (refuted < draws and what not in case.weak)
-            best = ', '.join(sorted(tests, key=lambda test: -tests[test])[:2])
-            print(
-                f'| {name} | {what} | {claimed:.4g} | {statistics.median(epsilons):.4g} | '
-                f'{refuted} | {best} |',
-                flush=True,
+            alone, best = statistics.median(epsilons), dict(tests.most_common(2))
+            measuring.print_row(
+                name, what, f'{claimed:.4g}', f'{alone:.4g}', refuted, ', '.join(best)
             )
     return is_missed
 
@@ -79,8 +76,10 @@ def honest_table(
 ) -> bool:
     """Prints a row for each plan; whether more honest logs were refuted than chance allows."""
     most = int(stats.binom.ppf(0.999, logs, _LEVEL))
-    print(f'\n| plan | honest logs | refuted at 0.01 (at most {most}) | refuted at 1e-6 |')
-    print('|---|---|---|---|')
+    print()
+    measuring.print_head(
+        'plan', 'honest logs', f'refuted at 0.01 (at most {most})', 'refuted at 1e-6'
+    )
     is_refuted = False
     for name, case in cases.items():
         at_level = at_report = 0
@@ -91,7 +90,7 @@ def honest_table(
             at_report += least <= refutation.FALSE_ALARM
             on_log()
         is_refuted = is_refuted or at_level > most or at_report > 0
-        print(f'| {name} | {logs} | {at_level} | {at_report} |', flush=True)
+        measuring.print_row(name, logs, at_level, at_report)
     return is_refuted
 
 

@@ -17,11 +17,11 @@ The distance is to `mechanisms.loss_lower_bound`, which is computed once for eac
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 import time
 
+from benchmarks import measuring
 from benchmarks.peers import environments
 from benchmarks.peers.environments import NotRunError
 from dpfl import mechanisms
@@ -63,6 +63,9 @@ _PEER_NAMES = {
 
 def main() -> None:
     args = _arguments()
+    if args.measure:  # In a process of its own.
+        print(json.dumps(measure(json.loads(args.measure))))
+        return
     rows = _read()
     if not args.page:
         for schema in args.schemas:
@@ -77,15 +80,14 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--only', default='', help='mechanisms, or "bound", separated by commas')
     parser.add_argument('--schemas', default='', help='schemas n/b/k, separated by commas')
     parser.add_argument('--peers', action='store_true', help='rows of jax_privacy too')
     parser.add_argument('--again', action='store_true', help='measure rows again that are there')
     parser.add_argument('--page', action='store_true', help='measure nothing')
     parser.add_argument('--timeout', type=float, default=180.0, help='seconds for a row')
+    parser.add_argument('--measure', help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.only = [name for name in args.only.split(',') if name]
     unknown = set(args.only) - {_BOUND, *registry.OPTIMIZED}
@@ -147,16 +149,11 @@ def _measured(row: dict, args: argparse.Namespace) -> dict:
 
 def _ours(row: dict, args: argparse.Namespace) -> dict:
     """Runs `measure` in a new process."""
-    program = (
-        'import json, sys; from benchmarks import mechanism_table; '
-        'print(json.dumps(mechanism_table.measure(json.loads(sys.argv[1]))))'
-    )
-    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get('PYTHONPATH')]))
-    environment = {'PYTHONPATH': path, 'DPFL_CACHE_DIR': ''}
     # A bound may take a few minutes.
     timeout = 5 * args.timeout if row['name'] == _BOUND else args.timeout
-    command = [sys.executable, '-c', program, json.dumps(row)]
-    return json.loads(environments.call(command, timeout, environment).splitlines()[-1])
+    command = [sys.executable, __file__, f'--measure={json.dumps(row)}']
+    output = environments.call(command, timeout, {'DPFL_CACHE_DIR': ''})
+    return json.loads(output.splitlines()[-1])
 
 
 def measure(row: dict) -> dict:
@@ -188,7 +185,7 @@ def _figures(found: mechanisms.Mechanism, schema: Participation) -> dict:
 
 def _theirs(row: dict, args: argparse.Namespace) -> dict:
     """Runs the optimiser of jax_privacy; dpfl evaluates what it found."""
-    python, _ = environments.python('jax_privacy', _REQUIREMENTS, args.timeout)
+    python = environments.python('jax_privacy', _REQUIREMENTS, args.timeout)
     script = str(_ROOT / 'benchmarks' / 'peers' / 'with_jax_privacy.py')
     options = json.dumps({name: row[name] for name in ('schema', 'size', 'loss')})
     environment = {'PYTHONPATH': '', 'JAX_PLATFORMS': 'cpu'}

@@ -10,18 +10,17 @@ median resident memory of the process and its children during the ten rounds fro
 minus the figure for round 20.
 """
 
-import argparse
 import pathlib
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
+from benchmarks import measuring
 from benchmarks.peers import family
+from tests import binaries, runs
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _FIRST, _WINDOW, _MOST = 20, 10, 50e6
 _SECONDS = 0.05
 
@@ -51,9 +50,7 @@ _TINY = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--rounds', type=int, default=500, help='of the run')
     parser.add_argument('--tiny', action='store_true', help='at a size of no interest')
     args = parser.parse_args()
@@ -80,29 +77,20 @@ def _at(first: int, samples: list[tuple[int, int]]) -> float:
 def _samples(flags: list[str]) -> list[tuple[int, int]]:
     """Trains; pairs of a round and the bytes of all processes during it."""
     with tempfile.TemporaryDirectory() as folder:
-        run, log = pathlib.Path(folder, 'run'), pathlib.Path(folder, 'log')
-        command = [sys.executable, '-m', 'experiments.train', *flags, f'--output_dir={run}']
-        with log.open('w') as file:
-            process = subprocess.Popen(
-                command, cwd=_ROOT, stdout=file, stderr=file, stdin=subprocess.DEVNULL
-            )
+        path = pathlib.Path(folder, 'run')
+        run = binaries.Process(path, binaries.command('train', *flags, f'--output_dir={path}'))
         samples = []
         try:
-            while process.poll() is None:
-                number = _round(run / 'ledger.jsonl')
-                samples.append((number, family.resident_bytes(process.pid)))
+            while run.process.poll() is None:
+                size = family.resident_bytes(run.process.pid)
+                samples.append((runs.begun_rounds(path), size))
                 time.sleep(_SECONDS)
         finally:
-            process.kill()
-            process.wait()
-        if process.returncode:
-            sys.exit((log.read_text().strip().splitlines() or ['no output'])[-1])
+            run.process.kill()
+            status, lines = run.end()
+        if status:
+            sys.exit((lines or ['no output'])[-1])
         return samples
-
-
-def _round(ledger: pathlib.Path) -> int:
-    """The round in training, which is the last one in the ledger; 0 before the first."""
-    return ledger.read_bytes().count(b'"event": "began"') if ledger.exists() else 0
 
 
 if __name__ == '__main__':

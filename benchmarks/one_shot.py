@@ -17,6 +17,7 @@ import pathlib
 
 import numpy as np
 
+from benchmarks import measuring
 from dpfl.accounting.measured import estimate as estimate_lib
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -66,7 +67,7 @@ def estimates(
     ]
 
 
-def _row(row: dict, arguments: argparse.Namespace, delta: float) -> str:
+def _row(row: dict, arguments: argparse.Namespace, delta: float) -> list[str]:
     found = estimates(
         row['noise_multiplier'], arguments.canaries, arguments.dimension, delta, arguments.trials
     )
@@ -78,24 +79,21 @@ def _row(row: dict, arguments: argparse.Namespace, delta: float) -> str:
     cells = [f'{np.mean(each):.2f} ± {np.std(each, ddof=1):.2f}' for each in columns]
     above = sum(each.epsilon_lower > row['epsilon'] for each in found)
     numbers = [row['noise_multiplier'], row['epsilon'], row['epsilon_estimate']]
-    shown = ' | '.join(f'{each:g}' for each in numbers)
-    return f'| {shown} | {" | ".join(cells)} | {above} of {len(found)} |'
+    return [*(f'{each:g}' for each in numbers), *cells, f'{above} of {len(found)}']
 
 
 def main() -> None:
     """Prints the table in Markdown."""
-    parser = argparse.ArgumentParser(description='One-shot estimates of the Gaussian mechanism.')
+    parser = measuring.parser(__doc__)
     parser.add_argument('--trials', type=int, default=50, help='runs for each noise multiplier')
     parser.add_argument('--canaries', type=int, default=1000, help='canaries that take part')
     parser.add_argument('--dimension', type=int, default=10**6, help='dimension of the release')
     arguments = parser.parse_args()
     values = published()
-    print(
-        '| noise multiplier | epsilon | published estimate | estimate | with fitted deviation | '
-        'lower bound | above epsilon |\n|---|---|---|---|---|---|---|'
-    )
+    estimated = ('published estimate', 'estimate', 'with fitted deviation', 'lower bound')
+    measuring.print_head('noise multiplier', 'epsilon', *estimated, 'above epsilon')
     for row in values['rows']:
-        print(_row(row, arguments, values['delta']), flush=True)
+        measuring.print_row(*_row(row, arguments, values['delta']))
 
 
 if __name__ == '__main__':

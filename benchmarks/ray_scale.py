@@ -20,7 +20,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
@@ -31,13 +30,16 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tensorflow_federated as tff  # noqa: E402
 
-from benchmarks.peers import family  # noqa: E402
-from dpfl import Participation, accounting, learning, mechanisms  # noqa: E402
+from benchmarks import measuring  # noqa: E402
+from benchmarks.peers import environments, family  # noqa: E402
+from dpfl import learning, mechanisms  # noqa: E402
 from dpfl.runtime import contexts  # noqa: E402
 from dpfl.simulation import data_digest  # noqa: E402
 from tests.runtime import ray_nodes  # noqa: E402
 
 _ROWS = 8
+# Limit on the time of all rounds with one number of nodes.
+_SECONDS = 7200.0
 
 
 def model(parameters: int) -> tff.learning.models.FunctionalModel:
@@ -76,24 +78,15 @@ class Reader:
 
 def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
     """Figures of rounds on Ray at an address, or in this process."""
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(args.rounds),
-        participation=Participation(args.rounds, 1),
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        clients_per_round=args.clients,
-    )
     sgd = tff.learning.optimizers.build_sgdm
     process = learning.build_dp_fedavg(
         model(args.parameters),
-        plan,
+        measuring.plan(mechanisms.Identity(args.rounds), args.clients),
         client_optimizer_fn=sgd(0.1),
         server_optimizer_fn=sgd(1.0),
         train_metrics=False,
     )
-    seconds, processor, own = [], [], []
-    before = 0
-
+    uses, own = [], []
     with contexts.runtime(address) as runtime:
         cohorts = runtime.sharded_cohorts(
             [list(range(args.clients))] * args.rounds,
@@ -106,19 +99,16 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
             state = process.initialize()
             before = family.own_bytes('VmRSS')
             for _ in range(args.rounds):
-                started, used, own_used = (
-                    time.monotonic(),
-                    family.cpu_seconds(),
-                    time.process_time(),
-                )
-                state = process.next(state, next(cohorts)).state
-                seconds.append(time.monotonic() - started)
-                processor.append(family.cpu_seconds() - used)
-                own.append(time.process_time() - own_used)
+                started = time.process_time()
+                with family.Use() as use:
+                    state = process.next(state, next(cohorts)).state
+                uses.append(use)
+                own.append(time.process_time() - started)
+    later = uses[1:] or uses
     return {
-        'first s': seconds[0],
-        's/round': statistics.median(seconds[1:] or seconds),
-        'CPU s': statistics.median(processor[1:] or processor),
+        'first s': uses[0].seconds,
+        's/round': statistics.median(use.seconds for use in later),
+        'CPU s': statistics.median(use.cpu_seconds for use in later),
         'driver CPU s': statistics.median(own[1:] or own),
         'before GB': before / 1e9,
         'driver GB': family.own_bytes('VmHWM') / 1e9,
@@ -127,9 +117,7 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
 
 def main() -> None:
     """Prints a line for this process, for --ray=local, and for each number of nodes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--clients', type=int, default=6500, help='in a round')
     parser.add_argument('--parameters', type=int, default=800_000, help='of the model')
     parser.add_argument('--shards', type=int, default=64, help='of a cohort')
@@ -152,8 +140,7 @@ def main() -> None:
             f'--{name}={getattr(args, name)}'
             for name in ('clients', 'parameters', 'shards', 'rounds')
         ]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        figures = json.loads(done.stdout.splitlines()[-1])
+        figures = json.loads(environments.call(command, _SECONDS).splitlines()[-1])
         shown = ', '.join(f'{name} {value:.2f}' for name, value in figures.items())
         print(f'nodes {nodes}: {shown}; load {os.getloadavg()[0]:.1f}', flush=True)
 

@@ -9,7 +9,6 @@ TensorFlow takes memory from the system (TF_ONEDNN_USE_SYSTEM_ALLOCATOR): its ow
 they once had. Linux only.
 """
 
-import argparse
 import os
 import pathlib
 
@@ -18,8 +17,9 @@ os.environ |= {'TF_ENABLE_ONEDNN_OPTS': '1', 'TF_ONEDNN_USE_SYSTEM_ALLOCATOR': '
 import numpy as np
 import tensorflow_federated as tff
 
+from benchmarks import measuring
 from benchmarks.peers import family
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import aggregators, mechanisms
 from dpfl.runtime import contexts
 
 _ROUNDS = 15
@@ -34,13 +34,7 @@ _MECHANISMS = {
 
 def copies(name: str, parameters: int, clients: int) -> float:
     """Peak of a round in copies of the model, the caller's state and update included."""
-    plan = accounting.PrivacyPlan(
-        mechanism=_MECHANISMS[name](),
-        participation=Participation(_ROUNDS),
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        clients_per_round=clients,
-    )
+    plan = measuring.plan(_MECHANISMS[name](), clients)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # One client at a time.
     with contexts.local_runtime():
         process = aggregators.build_aggregator(plan).create(tff.to_type((np.float32, [parameters])))
@@ -55,9 +49,7 @@ def copies(name: str, parameters: int, clients: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--mechanism', choices=list(_MECHANISMS), default='blt')
     parser.add_argument('--parameters', type=int, default=10_000_000)
     parser.add_argument('--clients', type=int, default=2)

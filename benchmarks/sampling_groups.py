@@ -7,17 +7,16 @@ sampling have as many groups as the mechanism has bands. The noise gives `--epsi
 without amplification, to clients who are kept as far apart as the bins keep them.
 """
 
-import argparse
+import dataclasses
 
+from benchmarks import measuring
 from dpfl import Participation, accounting, mechanisms
 
 _DELTA, _CLIENTS = 1e-6, 100
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--rounds', type=int, default=512)
     parser.add_argument('--bands', type=int, default=8)
     parser.add_argument('--groups', default='8,32,128,512')
@@ -26,30 +25,26 @@ def main() -> None:
     mechanism = mechanisms.optimize_banded_toeplitz(
         Participation(flags.rounds, flags.bands), flags.bands, loss='rms'
     )
-    print('| bins | noise multiplier | balls in bins | cyclic Poisson | b-min-sep |')
-    print('|---' * 5 + '|')
+    kinds = (accounting.BallsInBins, accounting.CyclicPoisson, accounting.BMinSep)
+    measuring.print_head('bins', 'noise multiplier', *(kind.name for kind in kinds))
     for groups in map(int, flags.groups.split(',')):
-        fields = dict(mechanism=mechanism, clip_norm=1.0, clients_per_round=_CLIENTS)
         apart = accounting.PrivacyPlan.calibrated(
             epsilon=flags.epsilon,
             delta=_DELTA,
+            mechanism=mechanism,
             participation=Participation(flags.rounds, groups),
-            **fields,
+            clip_norm=1.0,
+            clients_per_round=_CLIENTS,
         )
-        cells = [str(groups), f'{apart.noise_multiplier:.3f}']
-        for kind, turns in (
-            (accounting.BallsInBins, groups),
-            (accounting.CyclicPoisson, flags.bands),
-            (accounting.BMinSep, flags.bands),
-        ):
-            plan = accounting.PrivacyPlan(
+        cells = [groups, f'{apart.noise_multiplier:.3f}']
+        for kind, turns in zip(kinds, (groups, flags.bands, flags.bands), strict=True):
+            plan = dataclasses.replace(
+                apart,
                 participation=Participation(flags.rounds, turns),
-                noise_multiplier=apart.noise_multiplier,
                 sampling=kind(population=_CLIENTS * groups, groups=turns),
-                **fields,
             )
             cells.append(f'{plan.epsilon(_DELTA, "best"):.4g}')
-        print('| ' + ' | '.join(cells) + ' |', flush=True)
+        measuring.print_row(*cells)
 
 
 if __name__ == '__main__':

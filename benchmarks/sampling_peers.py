@@ -1,10 +1,10 @@
 """Epsilons of sampled runs beside those of other packages, at random settings.
 
-  python -m benchmarks.sampling_peers --environment=DIRECTORY [--jax_privacy=REQUIREMENT]
+  python -m benchmarks.sampling_peers [--jax_privacy=REQUIREMENT]
 
-The directory gets an environment with the packages on first use, by pip; it should be outside of
-the checkout. `--jax_privacy` is a pip requirement, such as the path of a checkout: its released
-versions up to 2.0.0 have no Monte Carlo accounting.
+The packages have an environment of their own, which is created on first use
+(`peers/environments.py`). `--jax_privacy` is a pip requirement, such as the path of a checkout: its
+released versions up to 2.0.0 have no Monte Carlo accounting.
 
 For each setting the table has dpfl's epsilon, the other package's, their ratio, and the *least*:
 what no correct bound is below (`peers/sampling_of_others.py` says how it is found). The exit status
@@ -12,20 +12,21 @@ is 1 if an epsilon of dpfl is below the least by more than 0.2 %, or below the o
 than that for a sampling without a stated reason. `_REASONS` has them.
 """
 
-import argparse
 import json
 import pathlib
-import subprocess
 import sys
-import venv
 
 import numpy as np
 
-from dpfl import Participation, accounting, mechanisms
+from benchmarks import measuring
+from benchmarks.peers import environments
+from dpfl import mechanisms
 from dpfl.accounting.sampling import kinds
 
 _SEED, _EACH = 20, 4
 _TOLERANCE = 2e-3
+# Limit on the time of one process.
+_SECONDS = 7200.0
 _REQUIREMENTS = ('dp_accounting==0.6.0', 'PLD_accounting==2.0', 'optax', 'jax', 'numpy>=2')
 _JAX_PRIVACY = (
     'git+https://github.com/google-deepmind/jax_privacy@8967688c26d46f3b74bfdfe61ef1f984b887abab'
@@ -88,50 +89,26 @@ def ours(setting: dict) -> float:
     name = 'cohort_cap' if setting['sampling'] == 'truncated_poisson' else 'groups'
     values = {'population': setting['population'], name: setting[name]}
     coefficients = setting['coefficients']
-    independent = len(coefficients) == 1
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(rounds)
-        if independent
+    plan = measuring.plan(
+        mechanisms.Identity(rounds)
+        if len(coefficients) == 1
         else mechanisms.BandedToeplitz(rounds, coefficients),
-        participation=Participation(rounds),
-        clip_norm=1.0,
+        setting['clients_per_round'],
         noise_multiplier=setting['noise_multiplier'],
-        clients_per_round=setting['clients_per_round'],
         sampling=kinds.from_settings(setting['sampling'], values),
     )
     return plan.epsilon(setting['delta'], 'best')
 
 
-def environment(directory: pathlib.Path, jax_privacy: str) -> pathlib.Path:
-    """The interpreter of an environment with the other packages; makes it if it is not there."""
-    python = directory / 'bin' / 'python'
-    if not python.exists():
-        venv.create(directory, symlinks=True, with_pip=True)
-    ask = 'from importlib import metadata, util; import os; '
-    ask += 'metadata.version("dp_accounting"), metadata.version("PLD_accounting"); '
-    ask += 'place = util.find_spec("jax_privacy").submodule_search_locations[0]; '
-    ask += 'os.stat(os.path.join(place, "experimental", "monte_carlo"))'
-    if subprocess.run([python, '-c', ask], capture_output=True, check=False).returncode:
-        install = [python, '-m', 'pip', 'install', '--quiet']
-        subprocess.run([*install, *_REQUIREMENTS], check=True)
-        # Its own requirements are repositories instead of releases.
-        subprocess.run([*install, '--no-deps', jax_privacy], check=True)
-    return python
-
-
-def _theirs(python: pathlib.Path, asked: list[dict]) -> list[dict]:
+def _theirs(python: str, asked: list[dict]) -> list[dict]:
     script = pathlib.Path(__file__).parent / 'peers' / 'sampling_of_others.py'
-    done = subprocess.run(
-        [python, script], input=json.dumps(asked), stdout=subprocess.PIPE, text=True, check=True
-    )
-    return json.loads(done.stdout)
+    return json.loads(environments.call([python, str(script), json.dumps(asked)], _SECONDS))
 
 
-def _versions(python: pathlib.Path) -> str:
+def _versions(python: str) -> str:
     names = ('dp_accounting', 'jax_privacy', 'PLD_accounting')
     ask = f'from importlib.metadata import version\nfor n in {names}: print(n, version(n))'
-    done = subprocess.run([python, '-c', ask], stdout=subprocess.PIPE, text=True, check=True)
-    return ', '.join(done.stdout.splitlines())
+    return ', '.join(environments.call([python, '-c', ask], _SECONDS).splitlines())
 
 
 def verdict(sampling: str, epsilon: float, theirs: float, least: float) -> str:
@@ -144,31 +121,27 @@ def verdict(sampling: str, epsilon: float, theirs: float, least: float) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--environment', type=pathlib.Path, required=True)
+    parser = measuring.parser(__doc__)
     parser.add_argument('--jax_privacy', default=_JAX_PRIVACY)
     parser.add_argument('--only', choices=tuple(_REASONS))
     flags = parser.parse_args(argv)
-    python = environment(flags.environment, flags.jax_privacy)
+    # The requirements of jax_privacy are repositories instead of releases.
+    python = environments.python('sampling', _REQUIREMENTS, _SECONDS, alone=[flags.jax_privacy])
     asked = [each for each in settings() if flags.only in (None, each['sampling'])]
     print(_versions(python))
-    print('| sampling | rounds | groups | bands | rate | noise | ours | theirs | ratio | least | |')
-    print('|---' * 11 + '|')
+    shared = ('sampling', 'rounds', 'groups', 'bands', 'rate', 'noise')
+    measuring.print_head(*shared, 'ours', 'theirs', 'ratio', 'least', '')
     wrong = 0
     for setting, found in zip(asked, _theirs(python, asked), strict=True):
         epsilon, theirs = ours(setting), found['epsilon']
         note = verdict(setting['sampling'], epsilon, theirs, found['least'])
         wrong += note.startswith('WRONG')
-        cells = [setting['sampling'], setting['rounds'], setting['groups']]
-        cells += [
-            len(setting['coefficients']),
-            f'{setting["clients_per_round"] / setting["population"]:.3g}',
-        ]
-        cells += [setting['noise_multiplier'], f'{epsilon:.4f}', f'{theirs:.4f}']
-        cells += [f'{epsilon / theirs:.4f}', f'{found["least"]:.4f}', note]
-        print('| ' + ' | '.join(map(str, cells)) + ' |', flush=True)
+        cells = [setting[name] for name in ('sampling', 'rounds', 'groups')]
+        rate = setting['clients_per_round'] / setting['population']
+        cells += [len(setting['coefficients']), f'{rate:.3g}', setting['noise_multiplier']]
+        epsilons = (epsilon, theirs, epsilon / theirs, found['least'])
+        cells += [*(f'{value:.4f}' for value in epsilons), note]
+        measuring.print_row(*cells)
     print(f'{wrong} of {len(asked)} wrong')
     return int(wrong > 0)
 

@@ -49,6 +49,7 @@ import subprocess
 import sys
 import tempfile
 
+from benchmarks import measuring
 from benchmarks.peers import environments
 from benchmarks.peers.environments import NotRunError
 from benchmarks.peers.rounds import Job
@@ -65,8 +66,8 @@ _CONTENDERS = ('dpfl', 'dpfl_ray', 'stock', 'stock_iterator', 'bare', 'floor')
 _FAST = {'TF_NUM_INTRAOP_THREADS': '1', 'TF_ENABLE_ONEDNN_OPTS': '1'}
 _BY_DEFAULT = ('stock', 'stock_iterator')
 # By contender that is another package: what its environment has.
-_PEERS = {'flower': ('flwr[simulation]==1.41.0', 'torch==2.13.0')}
-_EVERYONE = [*_CONTENDERS, *_PEERS]
+PEERS = {'flower': ('flwr[simulation]==1.41.0', 'torch==2.13.0')}
+_EVERYONE = [*_CONTENDERS, *PEERS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,8 +159,8 @@ def _command(name: str, timeout: float) -> tuple[list[str], dict[str, str]]:
         command = [sys.executable, '-m', f'{_SCRIPTS}simulate', name]
         fast = {} if name in _BY_DEFAULT else _FAST
         return command, {'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''} | fast
-    python, versions = environments.python(name, _PEERS[name], timeout)
-    print(f'  {name}: {versions}', flush=True)
+    python = environments.python(name, PEERS[name], timeout)
+    print(f'  {name}: {", ".join(PEERS[name])}', flush=True)
     command = [python, '-m', f'{_SCRIPTS}simulate_with_{name}']
     return command, {'PYTHONPATH': '', 'CUDA_VISIBLE_DEVICES': ''}
 
@@ -182,9 +183,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = measuring.parser(__doc__)
     parser.add_argument('--only', default='S,M', help='jobs, separated by commas')
     parser.add_argument('--contenders', default='', help='which, separated by commas')
     parser.add_argument('--peers', action='store_true', help='another package, too')

@@ -14,12 +14,8 @@ import csv
 import pathlib
 from collections.abc import Iterator
 
-import matplotlib
-
-matplotlib.use('Agg')
-import matplotlib.pyplot as plt
-
 from dpfl import Participation, accounting, mechanisms
+from dpfl.reporting import charts
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'docs' / 'figures'
 MEMORY_CSV = FOLDER / 'choosing_memory.csv'
@@ -38,21 +34,23 @@ ROUNDS = 1000
 PASSES = (1, 2, 5, 10, 20, 50, 100)
 EPSILONS = (1.0, 2.0, 8.0)
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart.
-_COLORS = {
-    'independent': '#000000',
-    'tree': '#666666',
-    'honaker_tree': '#666666',
-    'full_honaker_tree': '#666666',
-    'blt': '#D55E00',
-    'banded_inverse': '#009E73',
-    'banded_toeplitz': '#CC79A7',
-    'banded': '#0072B2',
-    'scaled_blt': '#E69F00',
-    'block_blt': '#B8860B',
-    'free_banded': '#56B4E9',
+# Names of the mechanisms in the figure: points, then lines, so that no two look the same.
+_LABELS = {
+    'independent': 'independent',
+    'tree': 'tree',
+    'honaker_tree': 'tree, less variance',
+    'full_honaker_tree': 'TreeAgg-Full',
+    'free_banded': 'free norms',
+    'blt': 'BLT',
+    'banded_inverse': 'banded inverse',
+    'banded_toeplitz': 'banded Toeplitz',
+    'banded': 'BandMF',
+    'scaled_blt': 'scaled BLT',
+    'block_blt': 'block BLT',
 }
-_EPSILON_COLORS = {1.0: '#0072B2', 2.0: '#009E73', 8.0: '#D55E00'}
+_TITLES = ('six participations, 342 rounds apart', 'one participation')
+# Copies of the model at the ticks of the axis.
+_COPIES = (0, 1, 2, 4, 10, 31, 127, 341, 2052)
 
 
 def cheap_mechanisms(rounds: int) -> list[tuple[str, mechanisms.Mechanism]]:
@@ -168,102 +166,56 @@ def _read(path: pathlib.Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _figure(rows: int):
-    """Axes of a figure that is read at 420 pixels: 4.2 inches wide, saved at 200 dots per inch."""
-    plt.rcParams.update({'font.size': 8, 'axes.spines.top': False, 'axes.spines.right': False})
-    return plt.subplots(rows, 1, figsize=(4.2, 3.3 * rows), layout='constrained', squeeze=False)
-
-
-# By mechanism: text, the point that it stands at, offset in points, and alignment.
-_LABELS = {
-    'independent': ('independent', 0, (7, 0), 'left'),
-    'tree': ('tree', 0, (-5, 0), 'right'),
-    'honaker_tree': ('tree, less variance', 0, (-5, 0), 'right'),
-    'full_honaker_tree': ('TreeAgg-Full', 0, (6, 9), 'right'),
-    'blt': ('BLT', 0, (-6, 3), 'right'),
-    'banded_inverse': ('banded inverse', 2, (0, 9), 'left'),
-    'banded_toeplitz': ('banded Toeplitz', 1, (7, 3), 'left'),
-    'banded': ('BandMF', -1, (6, 4), 'left'),
-    'scaled_blt': ('scaled BLT', -1, (6, 2), 'left'),
-    'block_blt': ('block BLT', -1, (6, -6), 'left'),
-    'free_banded': ('free norms', 0, (6, 0), 'left'),
-}
-
-
 def draw_memory() -> None:
     """Draws `choosing_memory.png` from its points."""
-    found = _read(MEMORY_CSV)
-    figure, axes = _figure(2)
-    titles = ('six participations, 342 rounds apart', 'one participation')
-    for axis, schema, title in zip(axes[:, 0], SCHEMAS, titles, strict=True):
-        separation = str(schema[1])
-        rows = [row for row in found if row['min_separation'] == separation]
-        for name, color in _COLORS.items():
-            points = [row for row in rows if row['mechanism'] == name]
-            x = [int(row['copies']) for row in points]
+    rows = _read(MEMORY_CSV)
+    panels = []
+    for (_, separation, most), title in zip(SCHEMAS, _TITLES, strict=True):
+        lines = []
+        for number, (name, label) in enumerate(_LABELS.items()):
+            points = [
+                row
+                for row in rows
+                if (row['mechanism'], row['min_separation']) == (name, str(separation))
+            ]
+            # The axis is logarithmic, and has a place for no copy.
+            x = [int(row['copies']) + 1 for row in points]
             y = [float(row['max_loss']) for row in points]
-            axis.plot(x, y, '.-', color=color, markersize=6, linewidth=1.2)
-            text, place, offset, align = _LABELS[name]
-            if name == 'tree' and schema[2] > 1:  # Here the line of the bands is left of it.
-                offset, align = (5, 4), 'left'
-            axis.annotate(
-                text,
-                (x[place], y[place]),
-                offset,
-                textcoords='offset points',
-                color=color,
-                fontsize=8,
-                ha=align,
-                va='center',
+            lines.append(charts.Line(label, x, y, number, None if len(points) == 1 else 0))
+        panels.append(
+            charts.Panel(
+                f'Max loss, 2052 rounds: {title}',
+                'copies of the model that the noise keeps',
+                'max loss',
+                lines,
+                x_log=True,
+                y_log=True,
+                y_range=(8, 120) if most > 1 else (2.5, 60),
+                x_ticks={copies + 1: str(copies) for copies in _COPIES},
             )
-        axis.set_xscale('symlog', linthresh=1)
-        axis.set_yscale('log')
-        axis.set_xlim(-0.15, 4500)
-        ticks = (0, 1, 2, 4, 10, 31, 127, 341, 2052)
-        axis.set_xticks(ticks, [str(tick) for tick in ticks])
-        axis.minorticks_off()
-        values = (9, 10, 15, 20, 30, 50, 100) if schema[2] > 1 else (3, 4, 6, 10, 20, 45)
-        axis.set_ylim(0.93 * values[0], 1.25 * values[-1])
-        axis.set_yticks(values, [str(value) for value in values])
-        axis.grid(axis='y', color='#dddddd', linewidth=0.6)
-        axis.set_title(f'Max loss, 2052 rounds: {title}', fontsize=8.5, loc='left')
-        axis.set_xlabel('copies of the model that the noise keeps')
-    figure.savefig(FOLDER / 'choosing_memory.png', dpi=200)
+        )
+    charts.draw(panels, columns=1).savefig(FOLDER / 'choosing_memory.png', dpi=150)
 
 
 def draw_sampling() -> None:
     """Draws `choosing_sampling.png` from its points."""
-    found = _read(SAMPLING_CSV)
-    figure, axes = _figure(1)
-    axis = axes[0, 0]
-    for epsilon, color in _EPSILON_COLORS.items():
-        rows = [row for row in found if float(row['epsilon']) == epsilon]
-        x = [int(row['passes']) for row in rows]
-        y = [float(row['sampled_noise']) / float(row['blt_noise']) for row in rows]
-        axis.plot(x, y, '.-', color=color, markersize=6, linewidth=1.4)
-        axis.annotate(
-            f'epsilon {epsilon:g}',
-            (x[0], y[0]),
-            (6, 4),
-            textcoords='offset points',
-            color=color,
-            fontsize=8.5,
-        )
-    axis.axhline(1, color='black', linewidth=0.8)
-    axis.set_xscale('log')
-    axis.set_yscale('log')
-    axis.set_xticks(PASSES, [str(each) for each in PASSES])
-    axis.set_ylim(0.5, 5.6)
-    axis.set_yticks((0.5, 0.7, 1, 1.5, 2, 3, 4), ('0.5', '0.7', '1', '1.5', '2', '3', '4'))
-    axis.minorticks_off()
-    axis.text(100, 4, 'above 1: BLT has less noise', ha='right', va='bottom', fontsize=8)
-    axis.text(1, 0.6, 'below 1: sampling has less noise', ha='left', va='top', fontsize=8)
-    axis.grid(axis='y', color='#dddddd', linewidth=0.6)
-    axis.set_title(
-        f'Noise of independent + Poisson / noise of BLT, {ROUNDS} rounds', fontsize=8.5, loc='left'
+    lines = [charts.Line('equal noise', [PASSES[0], PASSES[-1]], [1.0, 1.0], color=4, dash=1)]
+    for number, epsilon in enumerate(EPSILONS):
+        rows = [row for row in _read(SAMPLING_CSV) if float(row['epsilon']) == epsilon]
+        ratios = [float(row['sampled_noise']) / float(row['blt_noise']) for row in rows]
+        passes = [int(row['passes']) for row in rows]
+        lines.append(charts.Line(f'epsilon {epsilon:g}', passes, ratios, number))
+    panel = charts.Panel(
+        f'Noise of independent + Poisson / noise of BLT, {ROUNDS} rounds',
+        'rounds of a client in the run',
+        'above 1: BLT has less noise',
+        lines,
+        x_log=True,
+        y_log=True,
+        y_range=(0.5, 5.6),
+        x_ticks={passes: str(passes) for passes in PASSES},
     )
-    axis.set_xlabel('rounds of a client in the run')
-    figure.savefig(FOLDER / 'choosing_sampling.png', dpi=200)
+    charts.draw([panel], columns=1).savefig(FOLDER / 'choosing_sampling.png', dpi=150)
 
 
 def main() -> None:

@@ -12,26 +12,16 @@ Each of these is continued to its end in the same child process, and compared wi
 run. A draw or a round that was computed must be in the journal of all of them.
 """
 
-import dataclasses
-import functools
+import collections
 import hashlib
-import json
 import os
 import pathlib
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
-import numpy as np
-
-from dpfl.accounting.records import archive, journal
-from dpfl.simulation import program, run_directory
-from dpfl.simulation.training import prepared_task
-from dpfl.tasks import before_training
-from scripts import faults_at_writes, system_calls
-from tests.simulation import toy_experiment
+from scripts import fault_runs, system_calls
 
 # What a directory holds: bytes by the names of files, None for folders.
 _Tree = dict[str, bytes | None]
@@ -42,32 +32,49 @@ _SYNCS = {'fsync': 74, 'fdatasync': 75}
 _SECONDS_TO_SYNC = 5.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What became of a run that ended.
-
-    Attributes:
-      how: 'killed', 'torn' or 'power'.
-      place: the system call, and its file.
-      worse: what differs from the undisturbed run; '' if nothing does.
-    """
-
-    how: str
-    place: str
-    worse: str
-
-
-def play(folder: pathlib.Path, every: int, rounds: int = 3) -> list[Outcome]:
+def play(folder: pathlib.Path, every: int, rounds: int = 3) -> list[fault_runs.Outcome]:
     """Plays every `every`-th of the different directories that an end can leave.
 
     Args:
       folder: an empty folder for the runs.
       every: 1 for all of them.
       rounds: number of rounds of the run.
+
+    Returns:
+      The outcomes, whose faults are 'killed', 'torn' and 'power'.
     """
-    observer = _Observer(folder, every)
-    faults_at_writes.in_child(folder, lambda ask: _Runs(folder, rounds, ask).play(), observer)
-    return observer.outcomes
+    toy = fault_runs.Toy(folder, None, rounds=rounds, checkpoint_every=1)
+    observer, left = _Observer(toy.reference), folder / 'left'
+    with toy.child(is_watched=True) as child:
+        if said := child.call(toy.reference, observer.decide):
+            raise RuntimeError(said)
+        outcomes = observer.lost
+        for how, place, tree in observer.left[::every]:
+            left.mkdir()
+            for name, data in sorted(tree.items()):
+                if data is None:
+                    (left / name).mkdir(exist_ok=True)
+                else:
+                    (left / name).write_bytes(data)
+            worse = '; '.join(_wrong(toy, child, left))
+            outcomes.append(fault_runs.Outcome(how, place, '', worse))
+            shutil.rmtree(left)
+    return outcomes
+
+
+def _wrong(toy: fault_runs.Toy, child: system_calls.Child, path: pathlib.Path) -> Iterator[str]:
+    """What is wrong with a run once it is continued."""
+    before, keys = fault_runs.events(path), path / _KEYS
+    has_keys = keys.exists() and bool(keys.read_bytes())
+    if said := child.call(path):
+        yield f'cannot be continued: {said}'
+        return
+    if fault_runs.events(path).chain[: len(before.chain)] != before.chain:
+        yield 'an event is lost'
+    if has_keys:
+        yield from toy.differences(path)
+    elif before.state.drawn or before.state.begun:
+        yield 'a draw or a round has lost its keys'
 
 
 class _Disk:
@@ -146,21 +153,27 @@ def _is_in(thread: int, number: int) -> bool:
 
 
 class _Observer:
-    """Observes the undisturbed run, in the parent process, and makes what an end would leave."""
+    """Takes down what an end of the undisturbed run would leave at each of its system calls.
 
-    def __init__(self, folder: pathlib.Path, every: int):
-        self._folder, self._every = folder, every
-        self._run: pathlib.Path | None = None
+    Attributes:
+      left: how the run would have ended, the place, and what would be left, of which all differ.
+      lost: what was computed before a power failure could not undo the event that says so.
+    """
+
+    def __init__(self, run: pathlib.Path):
+        self._run = run
         self._disk = _Disk()
         self._last: dict[int, tuple[str, str, _Tree]] = {}  # The last write of each thread.
         self._seen: set[str] = set()
-        self._left: list[tuple[str, str, _Tree]] = []
-        self._lost: list[Outcome] = []
-        self.outcomes: list[Outcome] = []
+        self._announced: collections.Counter[str] = collections.Counter()
+        self.left: list[tuple[str, str, _Tree]] = []
+        self.lost: list[fault_runs.Outcome] = []
 
     def decide(self, call: system_calls.Call) -> int:
         """Takes down what is there before a call, and lets it be executed."""
-        if self._run is not None and (self._run == call.path or self._run in call.path.parents):
+        if call.path.suffix == fault_runs.ANNOUNCED:
+            self._require_event(call)
+        elif call.path.is_relative_to(self._run):
             name, tree = str(call.path.relative_to(self._run)), _read(self._run)
             place = f'{call.name} {name}'
             self._torn(call.process, tree)
@@ -170,6 +183,15 @@ class _Observer:
             if call.name in _WRITES:
                 self._last[call.process] = place, name, tree
         return 0
+
+    def _require_event(self, call: system_calls.Call) -> None:
+        """A draw or a round is about to be computed: the disk has its event."""
+        self._announced[call.path.stem] += 1
+        self._disk.update(call.process)
+        kept = self._disk.left().get(_LEDGER) or b''
+        if kept.count(f'"event": "{call.path.stem}"'.encode()) < self._announced[call.path.stem]:
+            worse = 'was computed before the disk had it'
+            self.lost.append(fault_runs.Outcome('power', call.path.stem, '', worse))
 
     def _torn(self, thread: int, tree: _Tree) -> None:
         """What a thread would have left if its last write had been cut off."""
@@ -184,40 +206,7 @@ class _Observer:
         digest = hashlib.sha256(repr(sorted(tree.items())).encode()).hexdigest()
         if digest not in self._seen:
             self._seen.add(digest)
-            self._left.append((how, place, tree))
-
-    def answer(self, message: bytes) -> bytes:
-        """Answers the child: a run begins or ends, something is computed, or an outcome."""
-        values = json.loads(message)
-        if 'run' in values:
-            self._run = self._folder / values['run']
-        elif 'computed' in values:
-            self._disk.update(values['thread'])
-            kept = self._disk.left().get(_LEDGER) or b''
-            if kept.count(values['computed'].encode()) < values['times']:
-                worse = 'was computed before the disk had it'
-                self.outcomes.append(Outcome('power', values['computed'], worse))
-        elif 'next' in values:
-            self._run = None
-            return self._write(values['next'])
-        elif 'outcome' in values:
-            self.outcomes.append(Outcome(**values['outcome']))
-        return b''
-
-    def _write(self, number: int) -> bytes:
-        """Writes what an end leaves, and says which it is; nothing after the last one."""
-        chosen = self._left[:: self._every]
-        if number >= len(chosen):
-            return b''
-        how, place, tree = chosen[number]
-        path = self._folder / 'left'
-        path.mkdir()
-        for name, data in sorted(tree.items()):
-            if data is None:
-                (path / name).mkdir(exist_ok=True)
-            else:
-                (path / name).write_bytes(data)
-        return json.dumps([how, place]).encode()
+            self.left.append((how, place, tree))
 
 
 def _read(path: pathlib.Path) -> _Tree:
@@ -231,105 +220,6 @@ def _read(path: pathlib.Path) -> _Tree:
                 continue
             tree[str(each.relative_to(path))] = data
     return tree
-
-
-class _Runs:
-    """Trains the runs, in the child process."""
-
-    def __init__(self, folder: pathlib.Path, rounds: int, ask):
-        self._folder, self._ask = folder, ask
-        self._experiment = toy_experiment.in_numpy(
-            rounds=rounds, noise_seed=None, checkpoint_every=1
-        )
-        self._reference = folder / 'reference'
-
-    def play(self) -> None:
-        """Trains the undisturbed run, and continues from what each end leaves."""
-        self._tell(run=self._reference.name)
-        self._train(self._reference, is_observed=True)
-        number = 0
-        while left := self._ask(json.dumps({'next': number}).encode()).rstrip(b'\0'):
-            how, place = json.loads(left)
-            worse = '; '.join(self._worse(self._folder / 'left'))
-            self._tell(outcome=dataclasses.asdict(Outcome(how, place, worse)))
-            shutil.rmtree(self._folder / 'left')
-            number += 1
-
-    def _worse(self, path: pathlib.Path) -> Iterator[str]:
-        """What is wrong with a run once it is continued."""
-        before, has_keys = archive.read_journal(path) or journal.Journal(), _has_keys(path)
-        try:
-            self._train(path)
-        except BaseException as error:
-            yield f'cannot be continued: {type(error).__name__}: {error}'
-            return
-        after, reference = archive.read_journal(path), archive.read_journal(self._reference)
-        if after.chain[: len(before.chain)] != before.chain:
-            yield 'an event is lost'
-        if has_keys and after.chain != reference.chain:
-            yield 'the journal differs'
-        if has_keys:
-            yield from faults_at_writes.differences(path, self._reference)
-        elif before.state.drawn or before.state.begun:
-            yield 'a draw or a round has lost its keys'
-
-    def _train(self, path: pathlib.Path, *, is_observed: bool = False) -> None:
-        tell = self._computed if is_observed else lambda *arguments: None
-        directory = run_directory.RunDirectory(path, resume=True)
-        with directory.in_use():
-            if not directory.state.begun:
-                draw(directory, None, tell)
-            process = _Observed(self._experiment.process, tell)
-            experiment = dataclasses.replace(self._experiment, process=process)
-            program.run_training(experiment, directory)
-
-    def _computed(self, event: str, times: int) -> None:
-        thread = threading.get_native_id()
-        self._tell(computed=f'"event": "{event}"', times=times, thread=thread)
-
-    def _tell(self, **values) -> None:
-        self._ask(json.dumps(values).encode())
-
-
-class _Observed:
-    """A process that tells before each round that it is about to be computed."""
-
-    def __init__(self, process, tell):
-        self._process, self._tell = process, tell
-        self.initialize, self.get_model_weights = process.initialize, process.get_model_weights
-
-    def next(self, state, data):
-        self._tell('began', int(state.noise.round) + 1)
-        return self._process.next(state, data)
-
-
-def draw(
-    directory: run_directory.RunDirectory, noise_seed: int | None, tell=lambda *arguments: None
-) -> None:
-    """Draws words, as a run does before its training.
-
-    Args:
-      directory: the directory of the run, in use.
-      noise_seed: of the draws; None for noise from the keys of the run.
-      tell: called before the draw with the name of its event, and how often that was written.
-    """
-    found = before_training.BeforeTraining(
-        words=before_training.WordRelease.of_guarantee(3.0, 1e-3, words_per_client=2),
-        noise_seed=noise_seed,
-        draw=functools.partial(
-            prepared_task.draw, directory, functools.partial(directory.begin, {}, {})
-        ),
-    )
-
-    def find(noise):
-        tell('drew', 1)  # The draw has an event before it and one with its result.
-        return noise.standard_normal(3).tolist()
-
-    found.find([np.arange(9)], find)
-
-
-def _has_keys(path: pathlib.Path) -> bool:
-    return bool((path / _KEYS).exists() and (path / _KEYS).read_bytes())
 
 
 if __name__ == '__main__':

@@ -1,25 +1,25 @@
 """Faults that a run of the training binary may meet, and what becomes of the run.
 
-Each fault is a function from a `Stage` to outcomes.
+Each fault is a function of its name and a `Stage`, and yields outcomes.
 """
 
-import dataclasses
+import contextlib
 import functools
 import os
 import pathlib
 import pty
 import resource
+import shlex
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from scripts import faults_at_writes
-from tests import binaries
+from scripts.fault_runs import Outcome
+from tests import binaries, runs
+from tests.binaries import Process
 
 _FLAGS = (
     '--flagfile=configs/quickstart.flags',
@@ -33,7 +33,6 @@ _FLAGS = (
     '--min_separation=20',
     '--noise_seed=1',
 )
-_SECONDS = 900.0
 # Parts of the usual lines on standard error: the model, its plan and its noise, and the progress.
 _USUAL = (
     'model micro: ',
@@ -46,240 +45,178 @@ _USUAL = (
 )
 
 
-@dataclasses.dataclass
-class Outcome:
-    """What became of a run with a fault.
-
-    Attributes:
-      fault: name of the fault.
-      happened: what was done to the run, and when.
-      status: exit status, negative for a signal.
-      lines: lines on standard error, without the usual ones.
-      resumed: what `--resume` did with the run.
-      worse: what is worse than one line of error and no loss; '' if nothing is.
-    """
-
-    fault: str
-    happened: str
-    status: int
-    lines: list[str]
-    resumed: str = ''
-    worse: str = ''
-
-
-class _Run:
-    """A process of the training binary that writes to a directory."""
-
-    def __init__(self, path: pathlib.Path, *flags, env=None, streams=None, preexec=None):
-        self.path = path
-        handle, name = tempfile.mkstemp('.stderr')
-        self._log = pathlib.Path(name)
-        with open(handle, 'wb') as errors:
-            self.process = subprocess.Popen(
-                binaries.command('train', *_FLAGS, f'--output_dir={path}', *flags),
-                cwd=binaries.ROOT,
-                preexec_fn=preexec,
-                env={**os.environ, **(env or {})},
-                **{
-                    'stdin': subprocess.DEVNULL,
-                    'stdout': subprocess.DEVNULL,
-                    'stderr': errors,
-                    **(streams or {}),
-                },
-            )
-
-    def wait_for_rounds(self, rounds: int) -> None:
-        """Waits until the ledger has at least `rounds` rounds, or the process ends."""
-        deadline = time.monotonic() + _SECONDS
-        while _rounds_of(self.path) < rounds and self.process.poll() is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f'{self.path}: waited {_SECONDS} seconds')
-            time.sleep(0.005)
-
-    def end(self) -> tuple[int, list[str]]:
-        """Waits for the end; returns the exit status and the unusual lines on standard error."""
-        try:
-            status = self.process.wait(_SECONDS)
-        finally:
-            self.process.kill()
-        text = self._log.read_text(errors='replace').replace('\r', '\n')
-        lines = [line for line in text.splitlines() if line.strip()]
-        return status, [line for line in lines if not any(usual in line for usual in _USUAL)]
-
-
-def _rounds_of(path: pathlib.Path) -> int:
-    """Number of rounds that a run has begun."""
-    ledger = path / 'ledger.jsonl'
-    return ledger.read_bytes().count(b'"event": "began"') if ledger.exists() else 0
-
-
 class Stage:
     """Where faults are played: a folder for runs, and an undisturbed run as the reference."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
         self.reference = folder / 'reference'
-        status, lines = _Run(self.reference).end()
+        status, lines = _begin(self.reference).end()
         if status:
             raise RuntimeError(f'status {status}: {lines}')
         self._count = 0
 
-    def path(self) -> pathlib.Path:
-        """The path of a new run directory."""
+    def begin(self, **options: Any) -> Process:
+        """A run in a new directory; `options` as for `Process`."""
         self._count += 1
-        return self.folder / f'run{self._count}'
+        return _begin(self.folder / f'run{self._count}', **options)
 
     def judge(
         self,
-        run: _Run,
+        run: Process,
         fault: str,
-        happened: str,
+        place: str,
+        statuses: Sequence[int],
         *,
-        statuses,
         most_lines: int = 1,
         path: pathlib.Path | None = None,
-        saved: int = -1,
-        env=None,
+        **options: Any,
     ) -> Outcome:
         """Waits for a run, resumes it, compares it with the reference, and returns the outcome.
 
         Args:
           run: the run with the fault.
           fault: name of the fault.
-          happened: what was done, and when.
+          place: what was done, and when.
           statuses: the exit statuses that are right.
           most_lines: limit on the unusual lines on standard error.
           path: where the run is now, if it was moved.
-          saved: rounds of the newest checkpoint at the time of the fault.
-          env: environment variables of the resumed run.
+          **options: of the resumed run, as for `Process`.
         """
-        status, lines = run.end()
-        outcome = Outcome(fault, happened, status, lines)
-        path = path or run.path
-        if status not in statuses:
-            outcome.worse = f'the status is none of {list(statuses)}'
-        elif len(lines) > most_lines or any('Traceback' in line for line in lines):
-            outcome.worse = f'more than {most_lines} lines'
-        elif faults_at_writes.saved_rounds(path) < saved:
-            outcome.worse = f'the checkpoint of round {saved} is lost'
-        since = faults_at_writes.saved_rounds(path)
-        status, lines = _Run(path, '--resume', env=env).end()
+        ended, path = _end(run), path or run.path
+        since = runs.saved_rounds(path)
+        worse = _worse(*ended, statuses, most_lines)
+        if since < run.saved:
+            worse = worse or f'the checkpoint of round {run.saved} is lost'
+        status, lines = _end(_begin(path, '--resume', **options))
         if status:
-            outcome.resumed = f'resumed with status {status}: {lines[-1:]}'
-            outcome.worse = outcome.worse or 'cannot be resumed'
-            return outcome
-        differing = faults_at_writes.differences(path, self.reference)
-        outcome.resumed = f'resumed from {since} rounds: ' + (
-            f'differs in {", ".join(differing)}' if differing else 'the same bits'
-        )
-        if differing:
-            outcome.worse = outcome.worse or 'other bits'
-        shutil.rmtree(path)
-        return outcome
+            resumed = f'resumed with status {status}: {lines[-1:]}'
+            worse = worse or 'cannot be resumed'
+        else:
+            differing = ', '.join(runs.differences(path, self.reference))
+            resumed = f'resumed from {since} rounds: '
+            resumed += f'differs in {differing}' if differing else 'the same bits'
+            worse = worse or 'other bits' * bool(differing)
+            shutil.rmtree(path)
+        return Outcome(fault, place, f'{_said(*ended)}; {resumed}', worse)
+
+
+def _command(path: pathlib.Path, *flags: str) -> list[str]:
+    return binaries.command('train', *_FLAGS, f'--output_dir={path}', *flags)
+
+
+def _begin(path: pathlib.Path, *flags: str, env: Any = None, **options: Any) -> Process:
+    return Process(path, _command(path, *flags), env={**os.environ, **(env or {})}, **options)
+
+
+def _end(run: Process) -> tuple[int, list[str]]:
+    """The exit status of a run, and the unusual lines on standard error."""
+    status, lines = run.end()
+    return status, [line for line in lines if not any(usual in line for usual in _USUAL)]
+
+
+def _said(status: int, lines: Sequence[str]) -> str:
+    count = f'{len(lines)} line{"s" * (len(lines) != 1)}'
+    return f'status {status}; {count}: {" / ".join(lines) or "-"}'
+
+
+def _worse(status: int, lines: Sequence[str], statuses: Sequence[int], most_lines: int) -> str:
+    """What is wrong with the end of a run, or ''."""
+    if status not in statuses:
+        return f'the status is none of {list(statuses)}'
+    if len(lines) > most_lines or any('Traceback' in line for line in lines):
+        return f'more than {most_lines} lines'
+    return ''
 
 
 # The round in which faults happen: in the middle of the run, after a checkpoint.
 _ROUND = 5
-_SMALL_DISKS = ('40k', '130k', '190k', '260k')
 
 
-def _closed(descriptors, stage):
-    """Some standard streams are closed before the run begins."""
-
+def _close(*descriptors: int) -> Callable[[], None]:
     def close():
         for descriptor in descriptors:
             os.close(descriptor)
 
-    run = _Run(stage.path(), preexec=close)
-    yield stage.judge(run, f'closed {descriptors}', 'from the start', statuses=[0])
+    return close
 
 
-def _broken_pipe(stream, status, stage):
-    """The reader of a standard stream closes it at once."""
+def _full() -> int:
+    """A file on a full disk."""
+    return os.open('/dev/full', os.O_WRONLY)
+
+
+def _broken() -> int:
+    """A pipe whose reader has closed it."""
     reader, writer = os.pipe()
-    run = _Run(stage.path(), streams={stream: writer})
-    os.close(writer)
     os.close(reader)
-    yield stage.judge(run, f'{stream} is a broken pipe', 'from the start', statuses=[status])
+    return writer
 
 
-def _full(stream, status, stage):
-    """A standard stream is a file on a full disk."""
-    with open('/dev/full', 'wb') as full:
-        run = _Run(stage.path(), streams={stream: full})
-    yield stage.judge(run, f'{stream} on a full disk', 'from the start', statuses=[status])
+def _from_the_start(
+    fault: str,
+    stage: Stage,
+    status: int = 0,
+    *,
+    most_lines: int = 1,
+    env: dict[str, str] | None = None,
+    streams: dict[str, Callable[[], int]] | None = None,
+    preexec_fn: Callable[[], None] | None = None,
+) -> Iterator[Outcome]:
+    """The run has other streams or environment variables; these also when it is resumed."""
+    opened = {name: make() for name, make in (streams or {}).items()}
+    run = stage.begin(env=env, preexec_fn=preexec_fn, **opened)
+    for descriptor in opened.values():
+        os.close(descriptor)
+    yield stage.judge(run, fault, 'from the start', [status], most_lines=most_lines, env=env)
 
 
-def _signals(numbers, status, stage):
+def _signals(
+    fault: str, stage: Stage, numbers: Sequence[signal.Signals], status: int
+) -> Iterator[Outcome]:
     """The run receives signals, one after the other."""
-    run = _Run(stage.path())
+    run = stage.begin()
     run.wait_for_rounds(_ROUND)
-    saved = faults_at_writes.saved_rounds(run.path)
     for number in numbers:
         run.process.send_signal(number)
         time.sleep(0.05)
-    names = ', '.join(signal.Signals(number).name for number in numbers)
-    yield stage.judge(
-        run,
-        names,
-        f'in round {_rounds_of(run.path)}',
-        statuses=[status],
-        saved=saved,
-    )
+    yield stage.judge(run, fault, f'in round {runs.begun_rounds(run.path)}', [status])
 
 
-def _closed_terminal(ignoring_hangup, status, stage):
+def _closed_terminal(
+    fault: str, stage: Stage, ignoring_hangup: bool, status: int
+) -> Iterator[Outcome]:
     """The terminal of the run is closed."""
     main, terminal = pty.openpty()
+    os.set_blocking(main, False)
 
     def take_terminal():
-        os.setsid()
-        import fcntl
-        import termios
-
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        os.login_tty(terminal)
         if ignoring_hangup:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    run = _Run(
-        stage.path(),
-        preexec=take_terminal,
-        streams=dict.fromkeys(['stdin', 'stdout', 'stderr'], terminal),
-    )
+    def read():
+        with contextlib.suppress(OSError):  # Nothing to read, or the end.
+            os.read(main, 65536)
+
+    run = stage.begin(preexec_fn=take_terminal)
     os.close(terminal)
-    drain = threading.Thread(target=_read_until, args=(main, run), daemon=True)
-    drain.start()
-    run.wait_for_rounds(_ROUND)
-    run.done = True
-    saved = faults_at_writes.saved_rounds(run.path)
-    drain.join()
+    run.wait_for_rounds(_ROUND, read)
     os.close(main)
-    name = 'closed terminal' + ', nohup' * ignoring_hangup
-    yield stage.judge(run, name, f'after {_ROUND} rounds', statuses=[status], saved=saved)
+    yield stage.judge(run, fault, f'after {_ROUND} rounds', [status])
 
 
-def _read_until(main, run):
-    import select
-
-    while not getattr(run, 'done', False) and run.process.poll() is None:
-        if select.select([main], [], [], 0.05)[0]:
-            try:
-                os.read(main, 65536)
-            except OSError:
-                return
-
-
-def _away(how, stage):
+def _away(fault: str, stage: Stage, how: str) -> Iterator[Outcome]:
     """The directory of the run is removed, renamed or replaced, or its ledger is removed."""
-    run = _Run(stage.path())
+    run = stage.begin()
     run.wait_for_rounds(_ROUND)
     run.process.send_signal(signal.SIGSTOP)
     path, renamed = run.path, run.path.with_name(f'{run.path.name}_renamed')
-    saved = faults_at_writes.saved_rounds(path)
-    kept = shutil.copytree(path, path.with_name(f'{path.name}_kept'))
+    run.saved = runs.saved_rounds(path)
+    kept = shutil.copytree(path, path.with_name(f'{path.name}_kept'))  # From before the fault.
     if how == 'removed':
         shutil.rmtree(path)
-    elif how == 'ledger removed':
+    elif how == 'without ledger':
         (path / 'ledger.jsonl').unlink()
     else:
         path.rename(renamed)
@@ -289,79 +226,46 @@ def _away(how, stage):
             shutil.copytree(renamed, path)
     run.process.send_signal(signal.SIGCONT)
     run.process.wait(300)
-    left = _rounds_of(path) if path.exists() else 0
-    if left and how != 'replaced by a copy' or left > _rounds_of(kept):
-        yield Outcome(how, 'went on elsewhere', 0, [], worse=f'{left} rounds in a new ledger')
-    if how in ('renamed', 'replaced by an empty one', 'replaced by a copy'):
-        resumed = renamed
-    else:
-        resumed = kept  # A copy from before the fault.
+    left = runs.begun_rounds(path)
+    if left and how != 'replaced by a copy' or left > runs.begun_rounds(kept):
+        yield Outcome(fault, '', 'went on elsewhere', f'{left} rounds in a new ledger')
     shutil.rmtree(path, ignore_errors=True)
     yield stage.judge(
-        run,
-        f'directory: {how}',
-        f'after {_ROUND} rounds',
-        statuses=[1],
-        path=resumed,
-        saved=saved,
+        run, fault, f'after {_ROUND} rounds', [1], path=renamed if renamed.exists() else kept
     )
 
 
-def _beside(stage):
+def _beside(fault: str, stage: Stage) -> Iterator[Outcome]:
     """Other processes try to use the directory of the run."""
-    run = _Run(stage.path())
+    run = stage.begin()
     run.wait_for_rounds(1)
-    path = run.path
-    train = functools.partial(binaries.run, 'train', *_FLAGS, f'--output_dir={path}')
-    for name, call, status in (
-        ('train beside train', train, 2),
-        ('train --resume beside train', functools.partial(train, '--resume'), 1),
-        ('train --overwrite beside train', functools.partial(train, '--overwrite'), 1),
-        (
-            'report_privacy beside train',
-            functools.partial(binaries.run, 'report_privacy', f'--run_dir={path}'),
-            1,
-        ),
+    for command, status in (
+        (_command(run.path), 2),
+        (_command(run.path, '--resume'), 1),
+        (_command(run.path, '--overwrite'), 1),
+        (binaries.command('report_privacy', f'--run_dir={run.path}'), 1),
     ):
         run.process.send_signal(signal.SIGSTOP)
-        before = {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
-        done = call()
-        lines = done.stderr.splitlines()
-        worse = ''
-        if before != {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}:
-            worse = 'files of the run were changed'
-        elif done.returncode != status or len(lines) != 1:
-            worse = f'must end with {status} and a line'
-        yield Outcome(
-            name,
-            'while the run is in progress',
-            done.returncode,
-            lines,
-            'the run itself goes on',
-            worse,
-        )
+        before = runs.contents(run.path)
+        ended = _end(Process(run.path, command))
+        changed = 'files of the run were changed' * (before != runs.contents(run.path))
+        worse = changed or _worse(*ended, [status], 1) or 'no line' * (not ended[1])
+        yield Outcome(f'{fault}: {command[2]} {command[-1]}', 'in progress', _said(*ended), worse)
         run.process.send_signal(signal.SIGCONT)
-    yield stage.judge(run, 'the run with all these beside it', '', statuses=[0])
+    yield stage.judge(run, f'{fault}: the run itself', 'with all these', [0])
 
 
-def _memory(megabytes, stage):
-    """From some round on, the address space of the run may only grow by so many megabytes."""
-    run = _Run(stage.path())
+def _memory(fault: str, stage: Stage, megabytes: int) -> Iterator[Outcome]:
+    """From some round on, the address space of the run grows at most by some megabytes."""
+    run = stage.begin()
     run.wait_for_rounds(_ROUND)
-    saved = faults_at_writes.saved_rounds(run.path)
     with open(f'/proc/{run.process.pid}/statm') as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
     limit = now + megabytes * 2**20
     resource.prlimit(run.process.pid, resource.RLIMIT_AS, (limit, limit))
     # Native code that runs out of memory aborts the process, and may print several lines.
-    yield stage.judge(
-        run,
-        f'memory limit, {megabytes} MB left',
-        f'after {_ROUND} rounds',
-        statuses=[0, 1, -signal.SIGABRT, -signal.SIGSEGV],
-        most_lines=6,
-        saved=saved,
-    )
+    statuses = [0, 1, -signal.SIGABRT, -signal.SIGSEGV]
+    yield stage.judge(run, fault, f'after {_ROUND} rounds', statuses, most_lines=6)
 
 
 _CLOCK = """
@@ -371,140 +275,112 @@ time.time = lambda: _time() + (-1) ** next(_calls) * 10 * 365 * 86400
 """
 
 
-def _clock(stage):
+def _clock(fault: str, stage: Stage) -> Iterator[Outcome]:
     """The clock jumps by ten years, forwards and backwards, every time it is read."""
     folder = stage.folder / 'clock'
     folder.mkdir()
     (folder / 'sitecustomize.py').write_text(_CLOCK)
-    run = _Run(stage.path(), env={'PYTHONPATH': str(folder)})
+    env = {'PYTHONPATH': str(folder)}
+    run = stage.begin(env=env)
     run.wait_for_rounds(_ROUND)
     run.process.send_signal(signal.SIGTERM)
     run.process.wait(300)
     for path in run.path.rglob('*'):  # Files from the year 2100.
         os.utime(path, (4102444800, 4102444800))
-    yield stage.judge(
-        run,
-        'clock jumps, files from the future',
-        'all the time, SIGTERM',
-        statuses=[143],
-        env={'PYTHONPATH': str(folder)},
-    )
+    yield stage.judge(run, fault, 'all the time, SIGTERM', [143], env=env)
 
 
-def _environment(name, env, stage):
-    """The run has other environment variables."""
-    run = _Run(stage.path(), env=env)
-    # Matplotlib warns that it cannot write its cache.
-    yield stage.judge(run, name, 'from the start', statuses=[0], most_lines=2, env=env)
-
-
-def _name(name, status, stage):
+def _name(fault: str, stage: Stage, name: str, status: int) -> Iterator[Outcome]:
     """The directory of the run has an odd name."""
-    path = stage.folder / name
-    run = _Run(path)
-    what = f'--output_dir={name!a}'
-    what = what if len(what) < 60 else f'{what[:50]}... ({len(str(path))} characters)'
-    if status:
-        code, lines = run.end()
-        worse = '' if code == status and len(lines) == 1 else f'must be {status} and a line'
-        yield Outcome(what[:90], 'from the start', code, [line[:120] for line in lines], '-', worse)
+    run = _begin(stage.folder / name)
+    if status == 2:
+        ended = _end(run)
+        worse = _worse(*ended, [status], 1) or 'no line' * (not ended[1])
+        yield Outcome(fault, 'from the start', _said(*ended)[:200], worse)
     else:
-        yield stage.judge(run, what, 'from the start', statuses=[0])
+        yield stage.judge(run, fault, 'from the start', [status])
 
 
-def _small_disk(size, stage):
-    """The directory is on a small file system that gets full, or on a read-only one."""
-    path = stage.path()
-    command = ' '.join([*binaries.command('train', *_FLAGS), '--output_dir=/mnt/run'])
-    is_read_only = size == 'read-only'
-    prepare = 'mkdir /mnt/run; mount -o remount,ro /mnt || exit 99\n' if is_read_only else ''
+def _disk(fault: str, stage: Stage, size: str, mode: str, status: int) -> Iterator[Outcome]:
+    """The directory is on a file system of its own, which is small or read-only."""
+    path = stage.folder / size
     script = (
-        f'mount -t tmpfs -o size={"20m" if is_read_only else size} tmpfs /mnt || exit 99\n'
-        f'{prepare}{command} 2> {path}.errors; echo $? > {path}.status\n'
+        f'mount -t tmpfs -o size={size} tmpfs /mnt && mkdir /mnt/run || exit 99\n'
+        f'mount -o remount,{mode} /mnt || exit 99\n'
+        f'{shlex.join(_command(pathlib.Path("/mnt/run")))}; status=$?\n'
         'mount -o remount,rw,size=20m /mnt\n'
-        f'cp -r /mnt/run {path} && echo copied\n'
+        f'cp -r /mnt/run {path}; exit $status\n'
     )
-    done = subprocess.run(
-        ['unshare', '-rm', 'sh', '-c', script],
-        cwd=binaries.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    name = 'read-only disk' if is_read_only else f'disk of {size}'
-    if 'copied' not in done.stdout:
-        yield Outcome(name, 'not played: cannot mount', 0, [], done.stderr.strip()[-100:])
-        return
-    ended = _Run.__new__(_Run)
-    ended.path, ended._log = path, pathlib.Path(f'{path}.errors')
-    ended.process = subprocess.Popen(
-        ['sh', '-c', f'exit {pathlib.Path(f"{path}.status").read_text()}']
-    )
-    yield stage.judge(ended, name, 'tmpfs', statuses=[2 if is_read_only else 1])
+    run = Process(path, ['unshare', '-rm', 'sh', '-c', script], env=dict(os.environ))
+    run.process.wait(900)
+    if path.exists():
+        yield stage.judge(run, fault, 'tmpfs', [status])
+    else:
+        yield Outcome(fault, 'tmpfs', f'not played: cannot mount: {run.end()[1][-1:]}', '')
 
 
-_part = functools.partial
 _ODD = 'name with spaces, \u00fcml\u00e4ut \u6d4b\u8bd5 \'"$x'
-_FAULTS = {
-    'stdin closed': _part(_closed, [0]),
-    'stdout closed': _part(_closed, [1]),
-    'stderr closed': _part(_closed, [2]),
-    'all streams closed': _part(_closed, [0, 1, 2]),
-    'stdout broken': _part(_broken_pipe, 'stdout', 1),
-    'stderr broken': _part(_broken_pipe, 'stderr', 0),
-    'stdout full': _part(_full, 'stdout', 1),
-    'stderr full': _part(_full, 'stderr', 0),
-    'SIGINT': _part(_signals, [signal.SIGINT], 130),
-    'SIGINT twice': _part(_signals, [signal.SIGINT] * 2, 130),
-    'SIGINT five times': _part(_signals, [signal.SIGINT] * 5, 130),
-    'SIGTERM': _part(_signals, [signal.SIGTERM], 143),
-    'SIGTERM twice': _part(_signals, [signal.SIGTERM] * 2, 143),
-    'SIGHUP': _part(_signals, [signal.SIGHUP], 129),
-    'SIGSTOP': _part(_signals, [signal.SIGSTOP, signal.SIGCONT], 0),
-    'SIGKILL': _part(_signals, [signal.SIGKILL], -9),
-    'closed terminal': _part(_closed_terminal, False, 129),
+_NOWHERE = ('HOME', 'TMPDIR', 'XDG_CACHE_HOME', 'XDG_CONFIG_HOME')
+_part = functools.partial
+# What is done to a run. Each takes its name and the stage.
+_FAULTS: dict[str, Callable[[str, Stage], Iterator[Outcome]]] = {
+    'stdin closed': _part(_from_the_start, preexec_fn=_close(0)),
+    'stdout closed': _part(_from_the_start, preexec_fn=_close(1)),
+    'stderr closed': _part(_from_the_start, preexec_fn=_close(2)),
+    'all streams closed': _part(_from_the_start, preexec_fn=_close(0, 1, 2)),
+    'stdout broken': _part(_from_the_start, status=1, streams={'stdout': _broken}),
+    'stderr broken': _part(_from_the_start, streams={'stderr': _broken}),
+    'stdout full': _part(_from_the_start, status=1, streams={'stdout': _full}),
+    'stderr full': _part(_from_the_start, streams={'stderr': _full}),
+    'SIGINT': _part(_signals, numbers=[signal.SIGINT], status=130),
+    'SIGINT twice': _part(_signals, numbers=[signal.SIGINT] * 2, status=130),
+    'SIGINT five times': _part(_signals, numbers=[signal.SIGINT] * 5, status=130),
+    'SIGTERM': _part(_signals, numbers=[signal.SIGTERM], status=143),
+    'SIGTERM twice': _part(_signals, numbers=[signal.SIGTERM] * 2, status=143),
+    'SIGHUP': _part(_signals, numbers=[signal.SIGHUP], status=129),
+    'SIGSTOP': _part(_signals, numbers=[signal.SIGSTOP, signal.SIGCONT], status=0),
+    'SIGKILL': _part(_signals, numbers=[signal.SIGKILL], status=-9),
+    'closed terminal': _part(_closed_terminal, ignoring_hangup=False, status=129),
     # Status 1: the result cannot be printed to a closed terminal.
-    'closed terminal, nohup': _part(_closed_terminal, True, 1),
+    'closed terminal, nohup': _part(_closed_terminal, ignoring_hangup=True, status=1),
     **{
-        f'directory {how}': _part(_away, how)
+        f'directory {how}': _part(_away, how=how)
         for how in (
             'removed',
             'renamed',
             'replaced by an empty one',
             'replaced by a copy',
-            'ledger removed',
+            'without ledger',
         )
     },
     'beside': _beside,
-    **{f'memory {size}': _part(_memory, size) for size in (0, 2, 20, 100)},
-    'clock': _clock,
+    **{f'memory {size} MB': _part(_memory, megabytes=size) for size in (0, 2, 20, 100)},
+    'clock jumps, files from the future': _clock,
+    # Matplotlib warns that it cannot write its cache.
     'no home, no TMPDIR': _part(
-        _environment,
-        'no home, no TMPDIR',
-        {
-            'HOME': '/proc/nowhere',
-            'TMPDIR': '/proc/nowhere',
-            'XDG_CACHE_HOME': '/proc/nowhere',
-            'XDG_CONFIG_HOME': '/proc/nowhere',
-        },
+        _from_the_start, most_lines=2, env=dict.fromkeys(_NOWHERE, '/proc/nowhere')
     ),
-    'name odd': _part(_name, _ODD, 0),
-    'name with a line end': _part(_name, 'two\nlines', 2),
-    'name too long': _part(_name, 'n' * 256, 2),
-    'name long': _part(_name, 'n' * 255, 0),
-    'path long': _part(_name, '/'.join(['n' * 250] * 15), 0),
-    'path too long': _part(_name, '/'.join(['n' * 250] * 16) + '/' + 'n' * 20, 1),
-    **{f'disk {size}': _part(_small_disk, size) for size in (*_SMALL_DISKS, 'read-only')},
+    'name odd': _part(_name, name=_ODD, status=0),
+    'name with a line end': _part(_name, name='two\nlines', status=2),
+    'name too long': _part(_name, name='n' * 256, status=2),
+    'name long': _part(_name, name='n' * 255, status=0),
+    'path long': _part(_name, name='/'.join(['n' * 250] * 15), status=0),
+    'path too long': _part(_name, name='/'.join(['n' * 250] * 16) + '/' + 'n' * 20, status=1),
+    **{
+        f'disk of {size}': _part(_disk, size=size, mode='rw', status=1)
+        for size in ('40k', '130k', '190k', '260k')
+    },
+    'read-only disk': _part(_disk, size='20m', mode='ro', status=2),
 }
 
 
 def play(folder: pathlib.Path, only: Sequence[str] = ('',)) -> Iterator[Outcome]:
     """Plays the faults whose names contain one of the words, one after the other."""
-    chosen = [fault for name, fault in _FAULTS.items() if any(word in name for word in only)]
+    chosen = {name: _FAULTS[name] for name in _FAULTS if any(word in name for word in only)}
     if chosen:
         stage = Stage(folder)
-        for fault in chosen:
-            yield from fault(stage)
+        for name, fault in chosen.items():
+            yield from fault(name, stage)
 
 
 if __name__ == '__main__':

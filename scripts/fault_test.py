@@ -23,6 +23,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -31,7 +32,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl.cli.command import command_line  # noqa: E402
 from dpfl.reporting import plain_text
-from scripts import crashes_at_writes, fault_list, faults_at_writes  # noqa: E402
+from scripts import crashes_at_writes, fault_list, fault_runs, faults_at_writes  # noqa: E402
 
 _EVERY = flags.DEFINE_integer(
     'every',
@@ -63,71 +64,45 @@ def main() -> None:
         folder = pathlib.Path(folder)
         if _EVERY.value:
             for kind in _NOISE.value:
-                (folder / kind).mkdir()
-                num_worse += _files(folder / kind, 5 if kind == 'seeded' else None)
+                noise_seed = 5 if kind == 'seeded' else None
+                places, played = faults_at_writes.play(folder / kind, noise_seed, _EVERY.value)
+                print(f'Noise {kind}: {places} system calls on files, {len(played)} faults played')
+                num_worse += _count_worse(played)
         if _CRASHES.value:
-            (folder / 'crashes').mkdir()
-            num_worse += _crashes(folder / 'crashes')
+            played = crashes_at_writes.play(folder / 'crashes', _CRASHES.value)
+            print(f'Ends at system calls: {len(played)} directories continued')
+            num_worse += _count_worse(played)
         if _RUNS.value:
             (folder / 'runs').mkdir()
-            num_worse += _runs(folder / 'runs')
+            os.environ['TMPDIR'] = tempfile.tempdir = str(folder / 'runs')
+            for outcome in fault_list.play(folder / 'runs', _ONLY.value):
+                print(f'{outcome.fault}, {outcome.place}: {outcome.said}', flush=True)
+                num_worse += _count_worse([outcome], has_table=False)
     print(f'{time.monotonic() - started:.0f} seconds, {num_worse} worse than one line')
     if num_worse:
         sys.exit(1)
 
 
-def _files(folder: pathlib.Path, noise_seed: int | None) -> int:
-    places, outcomes = faults_at_writes.play(folder, noise_seed, _EVERY.value)
+def _count_worse(played: Sequence[fault_runs.Outcome], has_table: bool = True) -> int:
+    """Prints a row for each fault, and the outcomes that are worse; their number."""
     by_fault = collections.defaultdict(list)
-    for outcome in outcomes:
+    for outcome in played:
         by_fault[outcome.fault].append(outcome)
-    print(f'Noise {folder.name}: {places} system calls on files, {len(outcomes)} faults played')
-    print(
-        plain_text.columns(
-            [
-                {
-                    'fault': name,
-                    'played': len(played),
-                    'ended in a line': sum(bool(outcome.said) for outcome in played),
-                    'went on': sum(not outcome.said for outcome in played),
-                    'worse': sum(bool(outcome.worse) for outcome in played),
-                }
-                for name, played in by_fault.items()
-            ]
-        ),
-        flush=True,
-    )
-    worse = [outcome for outcome in outcomes if outcome.worse]
+    rows = [
+        {
+            'fault': name,
+            'played': len(outcomes),
+            'ended in a line': sum(bool(outcome.said) for outcome in outcomes),
+            'worse': sum(bool(outcome.worse) for outcome in outcomes),
+        }
+        for name, outcomes in by_fault.items()
+    ]
+    if has_table:
+        print(plain_text.columns(rows), flush=True)
+    worse = [outcome for outcome in played if outcome.worse]
     for outcome in worse:
         print(f'WORSE: {outcome.fault}, {outcome.place}: {outcome.worse} ({outcome.said})')
     return len(worse)
-
-
-def _crashes(folder: pathlib.Path) -> int:
-    outcomes = crashes_at_writes.play(folder, _CRASHES.value)
-    played = collections.Counter(outcome.how for outcome in outcomes)
-    kinds = ', '.join(f'{count} {how}' for how, count in sorted(played.items()))
-    print(f'Ends at system calls: {len(outcomes)} directories continued ({kinds})', flush=True)
-    worse = [outcome for outcome in outcomes if outcome.worse]
-    for outcome in worse:
-        print(f'WORSE: {outcome.how}, {outcome.place}: {outcome.worse}')
-    return len(worse)
-
-
-def _runs(folder: pathlib.Path) -> int:
-    num_worse = 0
-    os.environ['TMPDIR'] = tempfile.tempdir = str(folder)
-    for outcome in fault_list.play(folder, _ONLY.value):
-        num_worse += bool(outcome.worse)
-        lines = f'{len(outcome.lines)} line{"s" * (len(outcome.lines) != 1)}'
-        print(
-            f'{outcome.fault}: {outcome.happened}; status {outcome.status}; {lines}: '
-            f'{" / ".join(outcome.lines) or "-"}; {outcome.resumed}'
-            + f'; WORSE: {outcome.worse}'
-            * bool(outcome.worse),
-            flush=True,
-        )
-    return num_worse
 
 
 if __name__ == '__main__':

@@ -12,26 +12,19 @@ kills meet a write. Exits with status 1 if a run differs.
 """
 
 import collections
-import os
 import pathlib
 import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
 
 import numpy as np
 from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from dpfl.accounting.records import archive, journal  # noqa: E402
 from dpfl.cli.command import command_line  # noqa: E402
-from dpfl.simulation import program, run_directory  # noqa: E402
-from scripts import crashes_at_writes, faults_at_writes  # noqa: E402
-from tests import runs  # noqa: E402
-from tests.simulation import toy_experiment  # noqa: E402
+from scripts import fault_runs, system_calls  # noqa: E402
 
 _RUNS = flags.DEFINE_integer('runs', 100, 'Number of runs that are killed.', lower_bound=1)
 _ROUNDS = flags.DEFINE_integer('rounds', 40, 'Number of rounds of a run.', lower_bound=1)
@@ -44,21 +37,19 @@ _SEED = flags.DEFINE_integer(
 
 _TFF = flags.DEFINE_bool('tff', True, 'Whether rounds are computed by TFF, or by a few lines.')
 
-_SECONDS_TO_END = 120.0
-
 
 def main() -> None:
     random = np.random.default_rng(_SEED.value)
     counts = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        kinds = [_Kind(folder / 'seeded', 5), _Kind(folder / 'unseeded', None)]
+        kinds = [_Kind('seeded', folder, 5), _Kind('unseeded', folder, None)]
         for run in range(_RUNS.value):
             kind = kinds[run % len(kinds)]
             path = folder / f'run{run}'
             kills = _interrupt(path, kind, random)
             counts['kills'] += len(kills)
-            differing = kind.differences(path)
+            differing = kind.toy.differences(path)
             counts['different runs'] += bool(differing)
             print(
                 f'run {run} ({kind.name}): killed {", ".join(kills)}: '
@@ -74,37 +65,25 @@ def main() -> None:
 class _Kind:
     """Runs that begin with the same noise key, among them an uninterrupted one."""
 
-    def __init__(self, folder: pathlib.Path, noise_seed: int | None):
-        self.name = folder.name
-        self.noise_seed = noise_seed
-        self._origin = folder / 'origin'
-        self._reference = folder / 'reference'
-        if noise_seed is None:
-            directory = run_directory.RunDirectory(self._origin)
-            with directory.in_use():
-                directory.begin({}, {})
-        self.begin(self._reference)
-        child = _Child(self._reference, self)
-        started = time.monotonic()
-        child.finish()
-        self.seconds = time.monotonic() - started
+    def __init__(self, name: str, folder: pathlib.Path, noise_seed: int | None):
+        self.name = name
+        self.toy = fault_runs.Toy(
+            folder / name,
+            noise_seed,
+            is_in_tff=_TFF.value,
+            is_drawn=_TFF.value,
+            rounds=_ROUNDS.value,
+            checkpoint_every=_CHECKPOINT_EVERY.value,
+        )
+        with self.toy.child() as child:
+            started = time.monotonic()
+            _finish(child, self.toy.new(self.toy.reference))
+            self.seconds = time.monotonic() - started
 
-    def begin(self, path: pathlib.Path) -> None:
-        """Creates the directory of a run, with the keys that all runs begin with, if any."""
-        if self._origin.exists():
-            shutil.copytree(self._origin, path)
 
-    def differences(self, path: pathlib.Path) -> list[str]:
-        """What differs from the uninterrupted run: names of files, `draws` or `chain`."""
-        names = runs.differences(path, self._reference)
-        names += ['metrics.csv'] * (runs.metrics(path) != runs.metrics(self._reference))
-        own, other = (archive.read_journal(each) for each in (path, self._reference))
-        drawn = [
-            {what: each.result for what, each in found.state.drawn.items()}
-            for found in (own, other)
-        ]
-        names += ['draws'] * (drawn[0] != drawn[1] or len(drawn[0]) != 1)
-        return names + ['chain'] * (self.noise_seed is None and own.chain != other.chain)
+def _finish(child: system_calls.Child, path: pathlib.Path) -> None:
+    if said := child.call(path):
+        raise RuntimeError(said)
 
 
 def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> list[str]:
@@ -119,89 +98,25 @@ def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> 
     kills, chains = [], []
     while not kills:
         shutil.rmtree(path, ignore_errors=True)
-        kind.begin(path)
+        kind.toy.new(path)
         for _ in range(random.integers(1, 3)):
-            child = _Child(path, kind)
-            time.sleep(random.uniform(0, kind.seconds))
-            if not child.kill():
-                break  # The run had ended by itself.
-            found = archive.read_journal(path) or journal.Journal()
+            with kind.toy.child() as child:
+                child.begin(path)
+                time.sleep(random.uniform(0, kind.seconds))
+                if not child.kill():
+                    break  # The run had ended by itself.
+            found = fault_runs.events(path)
             chains.append(found.chain)
             drawn = sum(each.result is not None for each in found.state.drawn.values())
             kills.append(
                 f'after {drawn} draws' * (drawn < 1) or f'after {found.state.begun} rounds'
             )
-    _Child(path, kind).finish()
-    after = archive.read_journal(path).chain
+    with kind.toy.child() as child:
+        _finish(child, path)
+    after = fault_runs.events(path).chain
     if any(after[: len(chain)] != chain for chain in chains):
         raise RuntimeError(f'{path}: an event is lost')
     return kills
-
-
-class _Child:
-    """A forked process that trains. It is ready to train when the constructor returns.
-
-    The process is forked because the imports of a new one take longer than the run. TensorFlow must
-    not have executed anything in this process before.
-    """
-
-    def __init__(self, path: pathlib.Path, kind: _Kind):
-        self._log = path.with_name(f'{path.name}.log')
-        self._log.parent.mkdir(exist_ok=True)
-        ready, say = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            status = 1
-            try:
-                os.dup2(os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-                _train(path, kind.noise_seed, lambda: os.write(say, b'.'))
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        os.close(say)
-        with open(ready, 'rb') as pipe:
-            if not pipe.read(1):
-                raise self._failed()
-
-    def kill(self) -> bool:
-        """Kills the process and waits for its end; False if it had already ended by itself."""
-        os.kill(self._pid, signal.SIGKILL)
-        _, status = os.waitpid(self._pid, 0)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-            raise self._failed()
-        return os.WIFSIGNALED(status)
-
-    def finish(self) -> None:
-        """Waits until the process has ended."""
-        deadline = time.monotonic() + _SECONDS_TO_END
-        ended = status = 0
-        while not ended:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f'waited {_SECONDS_TO_END} seconds')
-            time.sleep(0.01)
-            ended, status = os.waitpid(self._pid, os.WNOHANG)
-        if status:
-            raise self._failed()
-
-    def _failed(self) -> RuntimeError:
-        return RuntimeError(f'the run failed: {self._log.read_text()[-2000:]}')
-
-
-def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
-    make = toy_experiment.experiment if _TFF.value else toy_experiment.in_numpy
-    if not _TFF.value:
-        faults_at_writes.be_fast()
-    experiment = make(
-        rounds=_ROUNDS.value, noise_seed=noise_seed, checkpoint_every=_CHECKPOINT_EVERY.value
-    )
-    directory = run_directory.RunDirectory(path, resume=True)
-    say_ready()
-    with directory.in_use():
-        if not directory.state.begun:
-            crashes_at_writes.draw(directory, noise_seed)
-        program.run_training(experiment, directory)
 
 
 if __name__ == '__main__':

@@ -14,7 +14,6 @@ run ends otherwise than it should, or if a process is left.
 import argparse
 import collections
 import contextlib
-import dataclasses
 import functools
 import os
 import pathlib
@@ -33,14 +32,13 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
-import numpy as np  # noqa: E402
-import tree  # noqa: E402
-
 from dpfl.runtime import contexts, ray_rounds  # noqa: E402
-from dpfl.simulation import data_digest, program, run_directory  # noqa: E402
+from dpfl.simulation import program, run_directory  # noqa: E402
+from scripts.fault_runs import Outcome  # noqa: E402
 from scripts.ray_scene import NODES, TIMEOUT, Data, Fault, Gate, Scene  # noqa: E402
 from tests import runs  # noqa: E402
-from tests.runtime import ray_nodes  # noqa: E402
+from tests.binaries import Process  # noqa: E402
+from tests.runtime import ray_nodes, sharded_rounds  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
 _SHARDS, _CLIENTS = 3, 6
@@ -167,36 +165,17 @@ FAULTS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of the table.
-
-    Attributes:
-      what, when: of the fault.
-      seconds: from the fault to the end of its round, or of the run.
-      said: what the runtime counted, or the message that ended the run.
-      wrong: what should be otherwise; '' if all bits are equal, or the run had to end.
-    """
-
-    what: str
-    when: str
-    seconds: float
-    said: str
-    wrong: str
-
-    def __str__(self) -> str:
-        bits = f'WRONG: {self.wrong}' if self.wrong else 'ended' if _is_end(self.said) else 'equal'
-        return f'| {self.what} | {self.when} | {self.seconds:.1f} | {self.said} | {bits} |'
-
-
 def _is_end(said: str) -> bool:
     """Whether a message has ended the run."""
     return said.startswith('Ray: ')
 
 
-@functools.cache
-def _process(rounds: int) -> Any:
-    return toy_experiment.experiment(rounds=rounds).process
+def _row(outcome: Outcome) -> str:
+    """A row of the table."""
+    ended = 'ended' if _is_end(outcome.said) else 'equal'
+    bits = f'WRONG: {outcome.worse}' if outcome.worse else ended
+    cells = [outcome.fault, outcome.place, f'{outcome.seconds:.1f}', outcome.said, bits]
+    return f'| {" | ".join(cells)} |'
 
 
 def train(
@@ -206,17 +185,13 @@ def train(
     ends: list[float] | None = None,
 ) -> Any:
     """The bits of a run; the moments at which its rounds end are added to `ends`."""
-    process, seen, outputs = _process(rounds), [], []
     turns = [[(t, client) for client in range(t, t + _CLIENTS)] for t in range(rounds)]
-    cohorts = runtime.sharded_cohorts(turns, data, _SHARDS, seen.append, data_digest.of_client)
-    state = process.initialize()
-    with contextlib.closing(cohorts):
-        for shards in cohorts:
-            outputs.append(process.next(state, shards))
-            state = outputs[-1].state
-            if ends is not None:
-                ends.append(time.monotonic())
-    return [np.asarray(value).tobytes() for value in tree.flatten(outputs)], seen
+
+    def on_round():
+        if ends is not None:
+            ends.append(time.monotonic())
+
+    return sharded_rounds.train(runtime, data, turns, _SHARDS, on_round)
 
 
 @functools.cache
@@ -225,7 +200,7 @@ def _expected(rounds: int) -> Any:
         return train(runtime, lambda turn: toy_experiment.rows(turn[1]), rounds)
 
 
-def play(fault: Fault, nodes: ray_nodes.Nodes, gate: Gate) -> Row:
+def play(fault: Fault, nodes: ray_nodes.Nodes, gate: Gate) -> Outcome:
     """Plays a fault."""
     import ray
 
@@ -252,7 +227,7 @@ def play(fault: Fault, nodes: ray_nodes.Nodes, gate: Gate) -> Row:
     elif result != expected and not _is_end(said):
         wrong = 'bits differ'
     end = ends[min(*fault.plays, len(ends) - 1)]
-    return Row(fault.what, fault.when, end - scene.played, said, wrong)
+    return Outcome(fault.what, fault.when, said, wrong, end - scene.played)
 
 
 def _held(path: pathlib.Path) -> pathlib.Path:
@@ -278,32 +253,20 @@ def run(path: pathlib.Path, address: str | None) -> None:
     program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
 
 
-def _begin(path: pathlib.Path, address: str | None) -> subprocess.Popen:
-    """A process of `run`, with a log beside the directory."""
+def _begin(path: pathlib.Path, address: str | None) -> Process:
+    """A process of `run`."""
     command = [sys.executable, __file__, f'--run={path}']
-    command += [f'--address={address}'] * (address is not None)
-    with open(path.with_suffix('.log'), 'a') as log:
-        return subprocess.Popen(command, stderr=log)
+    return Process(path, command + [f'--address={address}'] * (address is not None))
 
 
-def _wait_for_round(number: int, path: pathlib.Path, process: subprocess.Popen) -> None:
-    """Waits until a run has begun a round."""
-    ledger = path / 'ledger.jsonl'
-    while not ledger.exists() or ledger.read_bytes().count(b'"event": "began"') < number:
-        if process.poll() is not None:
-            raise RuntimeError(f'the run has ended: {path.with_suffix(".log").read_text()[-1000:]}')
-        time.sleep(0.02)
-
-
-def _ended(path: pathlib.Path, process: subprocess.Popen) -> str:
+def _wrong(ended: Process) -> str:
     """What is wrong with a run, or '', when its process has ended."""
-    if process.wait(TIMEOUT):
-        return path.with_suffix('.log').read_text()[-1000:]
-    reference = path.with_name('reference')
+    status, lines = ended.end()
+    if status:
+        return ' / '.join(lines)[-1000:]
+    names = runs.differences(ended.path, ended.path.with_name('reference'))
     # The report counts what was lost.
-    files = set(runs.differences(path, reference)) - {'privacy_report.json'}
-    metrics = ['metrics.csv'] * (runs.metrics(path) != runs.metrics(reference))
-    return ', '.join([*files, *metrics])
+    return ', '.join(name for name in names if name != 'privacy_report.json')
 
 
 def ended_run(
@@ -312,23 +275,23 @@ def ended_run(
     status: int,
     folder: pathlib.Path,
     resume_at: str | None,
-) -> Row:
+) -> Outcome:
     """A run with a Ray of its own ends with some status, and is resumed, on Ray or without."""
-    path = folder / what
-    process = _begin(path, 'local')
-    _wait_for_round(3, path, process)
-    _held(path).touch()  # The run cannot reach its last round before it has noticed.
-    end(process)
+    begun = _begin(folder / what, 'local')
+    begun.wait_for_rounds(3)
+    held = _held(begun.path)
+    held.touch()  # The run cannot reach its last round before it has noticed.
+    end(begun.process)
     started = time.monotonic()
-    ended, remaining = process.wait(TIMEOUT), ray_nodes.remaining(_AGENTS_LEAVE)
+    (ended, lines), remaining = begun.end(), ray_nodes.remaining(_AGENTS_LEAVE)
     seconds = time.monotonic() - started
-    _held(path).unlink()
-    noticed = ' Ray tells of the signal' * (' received at ' in path.with_suffix('.log').read_text())
-    wrong = _ended(path, _begin(path, resume_at)) + noticed
+    held.unlink()
+    wrong = _wrong(_begin(begun.path, resume_at))
+    wrong += ' Ray tells of the signal' * any(' received at ' in line for line in lines)
     if ended != status or remaining:
-        wrong += f' status {ended}, processes {remaining} are left'
+        wrong += f' status {ended} ({lines[-1:]}), processes {remaining} are left'
     said = f'status {ended}, no process after {seconds:.1f} s; equal when resumed'
-    return Row(what, 'trains', seconds, said, wrong)
+    return Outcome(what, 'trains', said, wrong, seconds)
 
 
 def _kill_executable(name: str) -> Callable[[subprocess.Popen], None]:
@@ -352,20 +315,20 @@ ENDS: tuple[tuple[str, Callable[[subprocess.Popen], None], int], ...] = (
 )
 
 
-def two_runs(nodes: ray_nodes.Nodes, folder: pathlib.Path) -> Row:
+def two_runs(nodes: ray_nodes.Nodes, folder: pathlib.Path) -> Outcome:
     """Two runs on one cluster at once, and a process of Ray is killed."""
     nodes.resize(NODES)
-    pair = {path: _begin(path, nodes.cluster.address) for path in (folder / 'a', folder / 'b')}
-    for path, process in pair.items():
-        _wait_for_round(2, path, process)
+    pair = [_begin(folder / name, nodes.cluster.address) for name in 'ab']
+    for each in pair:
+        each.wait_for_rounds(2)
     killed = time.monotonic()
     said = f'process {_kill_one(random.Random(0))} killed'
-    wrong = ' '.join(_ended(path, process) for path, process in pair.items()).strip()
+    wrong = ' '.join(map(_wrong, pair)).strip()
     what = 'a process, of two runs at once on one cluster'
-    return Row(what, 'trains', time.monotonic() - killed, said, wrong)
+    return Outcome(what, 'trains', said, wrong, time.monotonic() - killed)
 
 
-def faults(folder: pathlib.Path, only: str) -> Iterator[Row]:
+def faults(folder: pathlib.Path, only: str) -> Iterator[Outcome]:
     """Plays the faults of rounds whose names contain a word."""
     with contextlib.closing(Gate(folder)) as gate, ray_nodes.cluster(NODES) as nodes:
         # One connection, so that the processes of Ray start once.
@@ -380,7 +343,7 @@ def faults(folder: pathlib.Path, only: str) -> Iterator[Row]:
                 yield play(fault, nodes, gate)
 
 
-def ends(folder: pathlib.Path, only: str) -> Iterator[Row]:
+def ends(folder: pathlib.Path, only: str) -> Iterator[Outcome]:
     """Ends runs that have a Ray of their own, and resumes them."""
     resume_at = 'local'
     for what, end, status in ENDS:
@@ -491,17 +454,17 @@ def main() -> int:
     os.environ['RAY_max_direct_call_object_size'] = '0'
     if given.kills:
         return int(bool(random_kills(given.kills, given.seed)))
-    rows = []
+    outcomes = []
     print('| lost | when | seconds | counted or said | bits |\n|---|---|---|---|---|', flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         run(folder / 'reference', None)
-        for row in (ends if given.ends else faults)(folder, given.only):
-            print(row, flush=True)
-            rows.append(row)
+        for outcome in (ends if given.ends else faults)(folder, given.only):
+            print(_row(outcome), flush=True)
+            outcomes.append(outcome)
     remaining = ray_nodes.remaining()
-    num_wrong = sum(bool(row.wrong) for row in rows)
-    print(f'{len(rows)} faults, {num_wrong} wrong, {len(remaining)} processes left')
+    num_wrong = sum(bool(outcome.worse) for outcome in outcomes)
+    print(f'{len(outcomes)} faults, {num_wrong} wrong, {len(remaining)} processes left')
     return int(bool(num_wrong or remaining))
 
 

@@ -1,6 +1,6 @@
-"""Lets chosen system calls of a child process fail, among those that change files.
+"""A child process, and its system calls that change files, of which chosen ones fail.
 
-The child is forked. A seccomp filter (Linux 5.5 and newer, x86-64; no privileges needed) asks this
+A seccomp filter (Linux 5.5 and newer, x86-64; no privileges needed) asks this
 process about every such call before the kernel executes it. It covers all threads of the child,
 those of native code included. So a disk that is full at the k-th write looks to the child like a
 real one: `write` returns ENOSPC. No code of the child is replaced.
@@ -16,8 +16,10 @@ import os
 import pathlib
 import platform
 import select
+import signal
 import socket
 import struct
+import time
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
@@ -47,6 +49,8 @@ _PATH_IN = {
 _OPEN = {2: 1, 257: 2}  # Index of the argument with the flags.
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _MAX_PATH = 4096
+# Limit on the time that a child takes for a request.
+_SECONDS = 600.0
 
 _PR_SET_NO_NEW_PRIVS, _SYS_SECCOMP, _SET_MODE_FILTER, _NEW_LISTENER = 38, 317, 1, 8
 _ALLOW, _ASK = 0x7FFF0000, 0x7FC00000
@@ -72,66 +76,103 @@ class Call:
 
 
 class Child:
-    """A forked process. This process decides which of its system calls on files fail.
+    """A forked process that carries out requests, one after the other.
+
+    A fork needs no imports, which take longer than a short run. TensorFlow must not have computed
+    anything in this process before. A context manager, which kills the process in the end.
 
     Args:
-      work: called in the child with `ask`, a function that sends bytes to `answer` and returns the
-        result. The child exits with the status that `work` returns, or 1 if it raises.
-      decide: returns the error number with which a call fails, or 0 to execute it. Called in this
-        process, while the calling thread of the child waits.
-      answer: called in this process with the messages of `ask`.
+      make: called in the child; the result takes a request and returns the answer. The child is
+        ready for requests when the constructor returns.
+      log: file to which the child adds what it writes to standard error.
+      is_watched: whether this process is asked about system calls on files.
 
     Raises:
       OSError: if the kernel does not support such filters (older than 5.5), or forbids them.
+      RuntimeError: if the child ends with an error. So do the methods.
     """
 
     def __init__(
-        self,
-        work: Callable[[Callable[[bytes], bytes]], int],
-        decide: Callable[[Call], int],
-        answer: Callable[[bytes], bytes] = lambda message: b'',
+        self, make: Callable[[], Callable[[str], str]], log: pathlib.Path, is_watched: bool = False
     ):
-        if platform.machine() != 'x86_64':
+        if is_watched and platform.machine() != 'x86_64':
             raise OSError(errno.ENOSYS, f'{platform.machine()}: system calls have other numbers')
-        self._decide, self._answer = decide, answer
-        ours, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.process = os.fork()
-        if self.process == 0:
-            ours.close()
-            _child(work, childs)
+        self._log, self._listener = log, None
+        self._socket, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = os.fork()
+        if self._process == 0:
+            self._socket.close()
+            _work(make, log, is_watched, childs)
         childs.close()
-        self._socket = ours
-        message, ancillary, *_ = ours.recvmsg(64, socket.CMSG_SPACE(4))
-        if not ancillary:
-            os.waitpid(self.process, 0)
-            number = int(message or b'0')
-            raise OSError(number, f'seccomp: {os.strerror(number)}')
-        self._listener = array.array('i', ancillary[0][2])[0]
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        if is_watched:
+            message, ancillary, *_ = self._socket.recvmsg(64, socket.CMSG_SPACE(4))
+            if not ancillary:
+                os.waitpid(self._process, 0)
+                number = int(message or b'0')
+                raise OSError(number, f'seccomp: {os.strerror(number)}')
+            self._listener = array.array('i', ancillary[0][2])[0]
+            self._poll.register(self._listener, select.POLLIN)
+        self.answer()
 
-    def wait(self) -> int:
-        """Answers the child until it ends; returns its exit status, negative for a signal."""
-        with self._socket, contextlib.ExitStack() as stack:
-            stack.callback(os.close, self._listener)
-            poll = select.poll()
-            poll.register(self._listener, select.POLLIN)
-            poll.register(self._socket, select.POLLIN)
-            while True:
-                for descriptor, event in poll.poll(100):
-                    if descriptor == self._listener:
-                        if event & select.POLLIN:
-                            self._decide_one()
-                        else:
-                            poll.unregister(descriptor)
-                    elif message := self._socket.recv(1 << 16):
-                        with contextlib.suppress(OSError):  # The child has ended meanwhile.
-                            self._socket.send(self._answer(message) or b'\0')
-                    else:
-                        poll.unregister(descriptor)
-                ended, status = os.waitpid(self.process, os.WNOHANG)
-                if ended:
-                    return os.waitstatus_to_exitcode(status)
+    def __enter__(self) -> 'Child':
+        return self
 
-    def _decide_one(self) -> None:
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    def call(self, request: object, decide: Callable[[Call], int] = lambda call: 0) -> str:
+        """The answer to a request; `decide` as in `answer`."""
+        self.begin(request)
+        return self.answer(decide)
+
+    def begin(self, request: object) -> None:
+        """Lets the child begin with a request."""
+        self._socket.send(str(request).encode())
+
+    def answer(self, decide: Callable[[Call], int] = lambda call: 0) -> str:
+        """Waits for the answer to the request.
+
+        Args:
+          decide: returns the error number with which a system call fails, or 0 to execute it.
+            Called while the calling thread of the child waits.
+
+        Raises:
+          TimeoutError: if there is no answer for ten minutes.
+        """
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline:
+            for descriptor, event in self._poll.poll(100):
+                if descriptor == self._socket.fileno():
+                    if message := self._socket.recv(1 << 16):
+                        return message[1:].decode()
+                    raise self._failed()
+                if event & select.POLLIN:
+                    self._decide_one(decide)
+                else:
+                    self._poll.unregister(descriptor)
+        raise TimeoutError(f'waited {_SECONDS:g} seconds')
+
+    def kill(self) -> bool:
+        """Kills the process; False if it had answered before, or was killed already."""
+        if not self._process:
+            return False
+        os.kill(self._process, signal.SIGKILL)
+        _, status = os.waitpid(self._process, 0)
+        self._process = 0
+        with self._socket:
+            message = self._socket.recv(1 << 16)
+        if self._listener is not None:
+            os.close(self._listener)
+        if not os.WIFSIGNALED(status):
+            raise self._failed()
+        return not message
+
+    def _failed(self) -> RuntimeError:
+        return RuntimeError(f'the child has failed: {self._log.read_text()[-2000:]}')
+
+    def _decide_one(self, decide: Callable[[Call], int]) -> None:
         buffer = bytearray(_ASKED.size)
         try:
             fcntl.ioctl(self._listener, _RECEIVE, buffer)
@@ -141,36 +182,36 @@ class Child:
             raise
         identity, thread, _, number, _, _, *arguments = _ASKED.unpack(buffer)
         found = _call(thread, number, arguments)
-        refused = self._decide(found) if found else 0
+        refused = decide(found) if found else 0
         answer = _ANSWER.pack(identity, 0, -refused, 0 if refused else _CONTINUE)
         with contextlib.suppress(FileNotFoundError):
             fcntl.ioctl(self._listener, _SEND, bytearray(answer))
 
 
-def _child(work: Callable[[Callable[[bytes], bytes]], int], parent: socket.socket) -> NoReturn:
-    """Runs in the forked process, and exits."""
-    status = 1
+def _work(make, log: pathlib.Path, is_watched: bool, parent: socket.socket) -> NoReturn:
+    """Carries out requests in the forked process, until the parent has ended, and exits."""
     try:
-        try:
-            listener = _install()
-        except OSError as error:
-            parent.send(str(error.errno).encode())
-            os._exit(1)
-        descriptors = array.array('i', [listener])
-        parent.sendmsg([b'.'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        os.close(listener)
-
-        def ask(message: bytes) -> bytes:
-            parent.send(message)
-            return parent.recv(1 << 16)
-
-        status = work(ask)
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else 1
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+        if is_watched:
+            try:
+                listener = _install()
+            except OSError as error:
+                parent.send(str(error.errno).encode())
+                raise
+            descriptors = array.array('i', [listener])
+            parent.sendmsg([b'.'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            os.close(listener)
+        work, answer = make(), ''
+        while True:
+            # With a byte before it, so that no answer is empty: that is the end.
+            parent.send(b'.' + answer.encode())
+            if not (request := parent.recv(1 << 16)):
+                break
+            answer = work(request.decode())
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(status)
+        os._exit(1)
 
 
 def _install() -> int:

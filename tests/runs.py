@@ -7,8 +7,6 @@ from typing import Any
 
 from dpfl.accounting.records import archive, journal
 
-_SAME = ('model.npz', 'participation.npz')
-
 
 def released(path: pathlib.Path) -> list[tuple]:
     """The plan, and of each round cohort, noise, and the model before and after it, by the journal.
@@ -30,9 +28,18 @@ def released(path: pathlib.Path) -> list[tuple]:
 
 def differences(path: pathlib.Path, other: pathlib.Path) -> list[str]:
     """Names of the files in which two runs differ that should release the same."""
-    names = [name for name in _SAME if (path / name).read_bytes() != (other / name).read_bytes()]
-    names += ['privacy_report.json'] * (report(path) != report(other))
-    return names + ['ledger.jsonl'] * (released(path) != released(other))
+    compared = {
+        'model.npz': pathlib.Path.read_bytes,
+        'participation.npz': pathlib.Path.read_bytes,
+        'privacy_report.json': lambda file: report(file.parent),
+        'ledger.jsonl': lambda file: released(file.parent),
+        'metrics.csv': lambda file: metrics(file.parent),
+    }
+    return [
+        name
+        for name, read in compared.items()
+        if not (path / name).exists() or read(path / name) != read(other / name)
+    ]
 
 
 def report(path: pathlib.Path) -> dict[str, Any]:
@@ -51,3 +58,15 @@ def metrics(path: pathlib.Path) -> list[dict[str, str]]:
     """The rows of a run's metrics, without the seconds."""
     with open(path / 'metrics.csv', newline='') as file:
         return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
+
+
+def begun_rounds(path: pathlib.Path) -> int:
+    """Number of rounds that a run has begun, by a journal that may be about to be written."""
+    ledger = path / archive.LEDGER
+    return ledger.read_bytes().count(b'"event": "began"') if ledger.exists() else 0
+
+
+def saved_rounds(path: pathlib.Path) -> int:
+    """Number of rounds in the newest checkpoint; -1 if there is none."""
+    names = (path / 'checkpoints').glob('*.checkpoint')
+    return max((int(name.stem) for name in names), default=-1)

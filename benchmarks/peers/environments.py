@@ -4,7 +4,6 @@ They are in ~/.cache/dpfl/peers, or in XDG_CACHE_HOME if it is set. pip installs
 is configured on the machine.
 """
 
-import functools
 import os
 import pathlib
 import re
@@ -13,48 +12,44 @@ import sys
 import venv
 from collections.abc import Sequence
 
+# File of an environment with the requirements that were installed in it.
+INSTALLED = 'installed'
+
 
 class NotRunError(Exception):
     """Something could not be measured. The message is one line."""
 
 
-@functools.cache
-def python(name: str, requirements: Sequence[str], timeout: float) -> tuple[str, str]:
-    """The Python interpreter of a package's environment, and the versions of its packages.
+def python(
+    name: str, requirements: Sequence[str], timeout: float, alone: Sequence[str] = ()
+) -> str:
+    """The Python interpreter of a package's environment.
 
     Args:
       name: name of the directory.
-      requirements: pip requirements, each of one version (`package==version`); a tuple.
+      requirements: pip requirements.
       timeout: seconds until a process is given up.
+      alone: pip requirements that are installed without what they require themselves.
 
     Raises:
       NotRunError: if there is no environment and none can be created.
     """
     cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
     directory = cache / 'dpfl' / 'peers' / name
-    interpreter = str(directory / 'bin' / 'python')
-    pins = [requirement.split('==') for requirement in requirements]
-    ask = (
-        'from importlib.metadata import version\n'
-        f'for name, pin in {pins}:\n'
-        '  name = name.split("[")[0]\n'
-        '  assert version(name).split("+")[0] == pin, name\n'
-        '  print(name, version(name))'
-    )
-    try:
-        return interpreter, _versions(interpreter, ask, timeout)
-    except NotRunError:
-        print(f'installing {" ".join(requirements)} in {directory}', file=sys.stderr, flush=True)
-    try:
-        venv.create(directory, clear=True, symlinks=True, with_pip=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise NotRunError(f'no environment for it: {error}') from None
-    call([interpreter, '-m', 'pip', 'install', '--quiet', *requirements], timeout)
-    return interpreter, _versions(interpreter, ask, timeout)
-
-
-def _versions(interpreter, ask, timeout):
-    return ', '.join(call([interpreter, '-c', ask], timeout).splitlines())
+    interpreter, installed = str(directory / 'bin' / 'python'), directory / INSTALLED
+    wanted = '\n'.join([*requirements, *alone])
+    if not installed.exists() or installed.read_text() != wanted:
+        print(f'installing {wanted!r} in {directory}', file=sys.stderr, flush=True)
+        try:
+            venv.create(directory, clear=True, symlinks=True, with_pip=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise NotRunError(f'no environment for it: {error}') from None
+        install = [interpreter, '-m', 'pip', 'install', '--quiet']
+        call([*install, *requirements], timeout)
+        if alone:
+            call([*install, '--no-deps', *alone], timeout)
+        installed.write_text(wanted)
+    return interpreter
 
 
 def call(command: list[str], timeout: float, environment: dict[str, str] | None = None) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import pathlib
 import re
+import time
 
 
 def age() -> float:
@@ -14,6 +15,22 @@ def age() -> float:
     began = pathlib.Path('/proc/self/stat').read_text().rsplit(')', 1)[1].split()[19]
     uptime = pathlib.Path('/proc/uptime').read_text().split()[0]
     return float(uptime) - int(began) / os.sysconf('SC_CLK_TCK')
+
+
+class Use:
+    """A context manager that measures its block.
+
+    Attributes:
+      seconds, cpu_seconds: of the block, the latter of this process and its descendants.
+    """
+
+    def __enter__(self):
+        self._start = time.perf_counter(), cpu_seconds()
+        return self
+
+    def __exit__(self, *error):
+        self.seconds = time.perf_counter() - self._start[0]
+        self.cpu_seconds = cpu_seconds() - self._start[1]
 
 
 def cpu_seconds(pid: int | str = 'self') -> float:

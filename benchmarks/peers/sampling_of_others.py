@@ -1,6 +1,6 @@
 """Epsilons of sampled runs by other packages, in an environment of their own.
 
-  sampling_of_others.py < settings as a JSON list > results as a JSON list
+  sampling_of_others.py <settings as a JSON list>    prints results as a JSON list
 
 Needs dp_accounting, jax_privacy and PLD_accounting. Each result has `epsilon`, what the package
 states or estimates, and `least`, what no correct bound is below: a bound from below of the same
@@ -132,11 +132,6 @@ def _epsilon_of_samples(losses: np.ndarray, delta: float, errors: float) -> floa
 
 
 if __name__ == '__main__':
-    kinds = dict(
-        cyclic_poisson=cyclic_poisson,
-        truncated_poisson=truncated_poisson,
-        random_allocation=random_allocation,
-        balls_in_bins=balls_in_bins,
-        b_min_sep=b_min_sep,
-    )
-    json.dump([kinds[each['sampling']](each) for each in json.load(sys.stdin)], sys.stdout)
+    kinds = (cyclic_poisson, truncated_poisson, random_allocation, balls_in_bins, b_min_sep)
+    by_name = {kind.__name__: kind for kind in kinds}
+    print(json.dumps([by_name[each['sampling']](each) for each in json.loads(sys.argv[1])]))

@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from benchmarks import measuring
 from benchmarks.peers import rounds
-from dpfl import Participation, accounting, aggregators, learning, mechanisms
+from dpfl import aggregators, learning, mechanisms
 from dpfl.runtime import contexts
 from dpfl.runtime import shards as runtime_shards
 from dpfl.simulation import data_digest
@@ -66,13 +67,8 @@ class Work:
 
     def plan(self):
         """A plan with independent noise, so that only the work of the clients is compared."""
-        return accounting.PrivacyPlan(
-            mechanism=mechanisms.Identity(_MAX_ROUNDS),
-            participation=Participation(_MAX_ROUNDS, 1),
-            clip_norm=_CLIP_NORM,
-            noise_multiplier=rounds.NOISE_MULTIPLIER,
-            clients_per_round=self.clients,
-        )
+        noise = {'clip_norm': _CLIP_NORM, 'noise_multiplier': rounds.NOISE_MULTIPLIER}
+        return measuring.plan(mechanisms.Identity(_MAX_ROUNDS), self.clients, **noise)
 
 
 def _server():

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from benchmarks.peers import family
+from benchmarks import simulation
+from benchmarks.peers import environments, family
 from tests import paths
 
 # Takes the place of the interpreter of a peer's environment.
@@ -15,9 +16,6 @@ _PEER = """#!/bin/sh
 '''exec' "{python}" "$0" "$@"
 ' '''
 import json, sys
-if sys.argv[1] == '-c':
-    print('flwr 1.41.0')
-    sys.exit()
 assert sys.argv[1:3] == ['-m', 'benchmarks.peers.simulate_with_flower'], sys.argv
 assert json.loads(sys.argv[3])['clients'] == 3
 print('{{"ready": 2}}', flush=True)
@@ -83,10 +81,12 @@ def test_a_peer_runs_in_its_environment(tmp_path):
     python.parent.mkdir(parents=True)
     python.write_text(_PEER.format(python=sys.executable))
     python.chmod(0o755)
+    installed = python.parents[1] / environments.INSTALLED
+    installed.write_text('\n'.join(simulation.PEERS['flower']))
     flags = ('--tiny', '--only=S', '--contenders=flower')
     done = _run('simulation', *flags, '--rounds=2', XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert 'flower: flwr 1.41.0' in done.stdout and 'not run' not in done.stdout
+    assert 'flower: flwr[simulation]==1.41.0' in done.stdout and 'not run' not in done.stdout
     # The median of half and a quarter of a second, for 3 clients.
     (row,) = re.findall(r'^  flower +(0\.\d+) +([\d.]+) +1.00 +2.0 +3.00', done.stdout, re.M)
     assert row == ('0.375', '8.0')

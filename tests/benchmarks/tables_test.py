@@ -97,7 +97,7 @@ def test_refuted_honest_logs_are_an_error():
 def test_a_row_has_what_was_found():
     done = []
     row, exceeded = audits.measured(audits.CASES['gaussian'](), 2, 256, lambda: done.append(1))
-    exact, times, reachable, bound, _ = row.split(' | ')
+    exact, times, reachable, bound, _ = row
     assert (exact, times, exceeded, len(done)) == ('yes', '0 of 2', 0, 2)
     assert float(reachable) == pytest.approx(1.0)
     assert 0.2 < float(bound) < 1

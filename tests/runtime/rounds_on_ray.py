@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-import tree
 
 from dpfl import errors, learning
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
 from dpfl.runtime import contexts
 from dpfl.simulation import data_digest, program, run_directory
-from tests.runtime import ray_nodes
+from tests.runtime import ray_nodes, sharded_rounds
+from tests.runtime.sharded_rounds import bits
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.tff
@@ -36,10 +36,6 @@ def _count(start, limit):
 def _counting_round(state, limits):
     counts = tff.federated_map(_count, (tff.federated_broadcast(state), limits))
     return tff.federated_sum(counts), state
-
-
-def _bits(values):
-    return [np.asarray(value).tobytes() for value in tree.flatten(values)]
 
 
 @pytest.fixture(name='losses', scope='module')
@@ -63,7 +59,7 @@ def test_results_have_the_bits_of_a_local_run(losses):
     with contexts.local_runtime():
         expected = rounds()
     assert type(found[0].state) is type(expected[0].state)
-    assert _bits(found) == _bits(expected)
+    assert bits(found) == bits(expected)
 
 
 @tff.tensorflow.computation(np.float32)
@@ -80,15 +76,15 @@ def _adding_round(state, scales):
     return state, tff.federated_sum(tff.federated_map(_numbers, scales))
 
 
-def test_sums_of_large_updates_have_the_same_bits(losses, monkeypatch):
+def test_sums_of_large_updates_have_the_samebits(losses, monkeypatch):
     from dpfl.runtime import ray_rounds  # Imports Ray.
 
     del losses
     scales = [float(scale) for scale in np.random.default_rng(0).normal(size=21)]
     with contexts.local_runtime():
         expected = _adding_round(0, scales)
-        assert _bits(_adding_round(0, scales[::-1])) != _bits(expected)
-    assert _bits(_adding_round(0, scales)) == _bits(expected)
+        assert bits(_adding_round(0, scales[::-1])) != bits(expected)
+    assert bits(_adding_round(0, scales)) == bits(expected)
     monkeypatch.setattr(ray_rounds, '_MOST_BYTES', 1 << 16)
     monkeypatch.setattr(ray_rounds, '_PART_BYTES', 1 << 10)
     submitted, submit = collections.Counter(), ray_rounds.Rounds.submit
@@ -98,7 +94,7 @@ def test_sums_of_large_updates_have_the_same_bits(losses, monkeypatch):
         return submit(rounds, name, *arguments, **named)
 
     monkeypatch.setattr(ray_rounds.Rounds, 'submit', counted)
-    assert _bits(_adding_round(0, scales)) == _bits(expected)
+    assert bits(_adding_round(0, scales)) == bits(expected)
     assert submitted['update'] == 21 and submitted['total'] >= 2
 
 
@@ -142,16 +138,9 @@ def test_a_round_without_answer_ends(losses):
 
 
 def _rounds(runtime, client_data):
-    """Outputs of three rounds, and the descriptions of the data."""
-    process, seen = toy_experiment.experiment().process, []
+    """Three rounds of five clients."""
     turns = [[(t, client) for client in range(t, t + 5)] for t in range(3)]
-    cohorts = runtime.sharded_cohorts(turns, client_data, 2, seen.append, data_digest.of_client)
-    outputs, state = [], process.initialize()
-    with contextlib.closing(cohorts):
-        for shards in cohorts:
-            outputs.append(process.next(state, shards))
-            state = outputs[-1].state
-    return _bits(outputs), seen
+    return sharded_rounds.train(runtime, client_data, turns, shards=2)
 
 
 def test_data_are_the_same_wherever_they_are_read(losses):
