@@ -27,6 +27,7 @@ from benchmarks.peers.environments import NotRunError
 from dpfl import mechanisms
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
+from dpfl.reporting import plain_text
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _DATA = _ROOT / 'benchmarks' / 'mechanism_table.json'
@@ -264,23 +265,23 @@ def _section(schema: tuple[int, int, int], source: str, rows: list[dict]) -> str
     lines = [f'## {schema}' + (f': {source}' if source else ''), '']
     stated = [f'{loss} {bounds[loss]["value"]:.4f}' for loss in _LOSSES if loss in bounds]
     lines += [f'Lower bounds: {", ".join(stated) or "not computed"}.', '']
-    lines += ['| mechanism | max loss | above | rms loss | above | copies | draws | seconds |']
-    lines += ['|---|---|---|---|---|---|---|---|']
     groups: dict[tuple, dict[str, dict]] = {}
     for row in sorted(rows, key=_order):
         if row['name'] != _BOUND:
             group = groups.setdefault((row['package'], row['name'], row['size']), {})
             group[row['loss']] = row
-    missing = []
+    made, missing = [], []
     for (package, name, size), by_loss in groups.items():
         label = _label(package, name, size)
         if any('not_run' not in row for row in by_loss.values()):
-            lines.append(_line(label, by_loss, bounds))
+            made.append(_cells(label, by_loss, bounds))
         missing += [
             f'{label} ({loss}): {row["not_run"]}'
             for loss, row in by_loss.items()
             if 'not_run' in row
         ]
+    head = ('mechanism', 'max loss', 'above', 'rms loss', 'above', 'copies', 'draws', 'seconds')
+    lines.append(plain_text.markdown(head, made))
     if missing:
         lines += ['', 'Not run:', '', *(f'- {text}' for text in missing)]
     names = {row['name'] for row in rows}
@@ -298,7 +299,7 @@ def _label(package: str, name: str, size: int) -> str:
     return f'`{name}`, {size} {unit}'.rstrip()
 
 
-def _line(label: str, by_loss: dict[str, dict], bounds: dict[str, dict]) -> str:
+def _cells(label: str, by_loss: dict[str, dict], bounds: dict[str, dict]) -> list[str]:
     cells = [label]
     for loss in _LOSSES:
         row = by_loss.get(loss, {})
@@ -312,7 +313,7 @@ def _line(label: str, by_loss: dict[str, dict], bounds: dict[str, dict]) -> str:
     if draws > 1:
         memory, numbers = f'{copies} or {kept}', f'{draws} or 1'
     seconds = ' / '.join(_rounded(row.get('cpu_seconds', row['seconds'])) for row in done)
-    return '| ' + ' | '.join([*cells, memory, numbers, seconds]) + ' |'
+    return [*cells, memory, numbers, seconds]
 
 
 def _rounded(seconds: float) -> str:

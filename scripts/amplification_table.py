@@ -8,6 +8,7 @@ import argparse
 import json
 import pathlib
 
+from dpfl.reporting import plain_text
 from experiments.studies.shared import amplification
 
 _DOCS = pathlib.Path(__file__).parents[1] / 'docs'
@@ -43,21 +44,16 @@ def row(setting: tuple[int, int, int], epsilon: float) -> dict[str, object]:
 
 def table(values: list[dict]) -> str:
     """The table of the page."""
-    lines = [
-        '| rounds, clients, cohort | epsilon | bands = groups | probability | best | DP-SGD | '
-        'no sampling (bands) |',
-        '|---|---|---|---|---|---|---|',
-    ]
+    head = ('rounds, clients, cohort', 'epsilon', 'bands = groups', 'probability')
+    rows = []
     for value in values:
-        rounds, population, cohort = value['setting']
         errors = [value[name] for name in ('best', 'independent', 'separated')]
         cells = [f'**{error:.4g}**' if error == min(errors) else f'{error:.4g}' for error in errors]
-        lines.append(
-            f'| {rounds}, {population}, {cohort} | {value["epsilon"]:g} | {value["groups"]} | '
-            f'{value["probability"]:.3g} | {cells[0]} | {cells[1]} | '
-            f'{cells[2]} ({value["separation"]}) |'
-        )
-    return '\n'.join(lines) + '\n'
+        cells[-1] += f' ({value["separation"]})'
+        setting = ', '.join(map(str, value['setting']))
+        numbers = [f'{value["epsilon"]:g}', str(value['groups']), f'{value["probability"]:.3g}']
+        rows.append([setting, *numbers, *cells])
+    return plain_text.markdown([*head, 'best', 'DP-SGD', 'no sampling (bands)'], rows) + '\n'
 
 
 def main() -> None:

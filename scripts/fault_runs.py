@@ -154,8 +154,8 @@ class Toy:
         )
 
     def _announce(self, event: str) -> None:
-        """Touches a file beside the runs, which an observer of system calls sees."""
-        (self._folder / f'{event}{ANNOUNCED}').touch()
+        """Opens a file beside the runs, which an observer of system calls sees."""
+        (self._folder / f'{event}{ANNOUNCED}').write_bytes(b'')
 
     def differences(self, path: pathlib.Path) -> list[str]:
         """What differs from the undisturbed run: names of files, `draws` or `chain`."""

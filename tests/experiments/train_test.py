@@ -4,8 +4,6 @@ import functools
 import json
 import shutil
 import signal
-import subprocess
-import time
 
 import pytest
 
@@ -98,31 +96,16 @@ def test_a_finished_run_says_so_and_prints_its_result_again(finished, tmp_path):
     assert run_directory.verify(path).differences == ()
 
 
-def _has_rounds(metrics, rounds):
-    return metrics.exists() and metrics.read_text().count('\n') > rounds
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize('number, status', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp_path):
-    process = subprocess.Popen(
-        binaries.command('train', *_SEEDED, f'--output_dir={tmp_path}'),
-        cwd=binaries.ROOT,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        deadline = time.monotonic() + 600
-        while not _has_rounds(tmp_path / 'metrics.csv', 2):
-            assert time.monotonic() < deadline, 'waited too long'
-            time.sleep(0.05)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=600)
-    finally:
-        process.kill()
-    assert process.returncode == status
+    begin = binaries.command('train', *_SEEDED, f'--output_dir={tmp_path}')
+    run = binaries.Process(tmp_path, begin)
+    run.wait_for_rounds(3)
+    run.process.send_signal(number)
+    ended, lines = run.end()
+    assert ended == status
+    errors = '\n'.join(lines)
     # Python prints one where a finalizer swallows the exception; the run raises it once more then.
     assert 'Traceback' not in errors or 'Exception ignored in' in errors
     command = program.command('train', f'--output_dir={tmp_path}', '--resume')

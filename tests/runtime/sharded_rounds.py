@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def train(
     client_data: Callable[[Any], Any],
     turns: Sequence[Sequence[Any]],
     shards: int,
-    on_round: Callable[[], object] = lambda: None,
+    ends: list[float] | None = None,
 ) -> tuple[list[bytes], list[Any]]:
     """The bits of the outputs of all rounds, and the descriptions of the data.
 
@@ -37,7 +38,7 @@ def train(
       client_data: the data of what is in `turns`.
       turns: the cohort of each round.
       shards: number of shards of a cohort.
-      on_round: called at the end of each round.
+      ends: gets the moment at which each round ends.
     """
     process, seen, outputs = _process(len(turns)), [], []
     cohorts = runtime.sharded_cohorts(
@@ -48,5 +49,6 @@ def train(
         for cohort in cohorts:
             outputs.append(process.next(state, cohort))
             state = outputs[-1].state
-            on_round()
+            if ends is not None:
+                ends.append(time.monotonic())
     return bits(outputs), seen
