@@ -59,6 +59,8 @@ _SCRIPTS = 'benchmarks.peers.'
 _JOBS = {'S': Job(1000, (32, 64, 32), 50, 2), 'M': Job(10_000, (96, 670, 96), 8, 4)}
 # What a round on Ray may take, in rounds of dpfl.
 _MOST_ON_RAY = {'S': 1.3, 'M': 1.15}
+# What a round of others must take at least, in the same unit.
+_LEAST = {'S': {'stock': 25.0, 'stock_iterator': 6.0}, 'M': {'bare': 1 / 1.2}}
 _TINY = Job(50, (4, 8, 4), 3, 1, batch_size=2, length=3)
 
 _CONTENDERS = ('dpfl', 'dpfl_ray', 'stock', 'stock_iterator', 'bare', 'floor')
@@ -70,19 +72,13 @@ PEERS = {'flower': ('flwr[simulation]==1.41.0', 'torch==2.13.0')}
 _EVERYONE = [*_CONTENDERS, *PEERS]
 
 
-@dataclasses.dataclass(frozen=True)
-class Figures:
-    """Medians of one contender; `idle` is None if it was not measured."""
-
-    seconds: float
-    cpu_seconds: float
-    peak_bytes: float
-    ready: float
-    idle: float | None
-
-
 class Contender:
     """A process that runs rounds when asked; a context manager that ends it and what it started.
+
+    Attributes:
+      name: its name.
+      ready: seconds until its first round was done; set by `await_ready`.
+      idle: seconds of the rounds whose clients have no data.
 
     Raises:
       NotRunError: if it is a peer that cannot be installed.
@@ -102,8 +98,8 @@ class Contender:
             stderr=self._errors,
             start_new_session=True,
         )
-        self.name, self.rounds, self.idle = name, [], []
-        self._ready = None
+        self.name, self.ready, self.idle = name, 0.0, []
+        self._rounds: list[dict[str, float]] = []
 
     def __enter__(self):
         return self
@@ -120,12 +116,16 @@ class Contender:
         self._errors.close()
 
     def await_ready(self) -> None:
-        self._ready = self._answer()['ready']
+        self.ready = self._answer()['ready']
 
     def run(self, request: str) -> None:
         with contextlib.suppress(BrokenPipeError):
             print(request, file=self._process.stdin, flush=True)
-        (self.idle if request == 'idle' else self.rounds).append(self._answer())
+        answer = self._answer()
+        if request == 'idle':
+            self.idle.append(answer['seconds'])
+        else:
+            self._rounds.append(answer)
 
     def _answer(self) -> dict:
         # No end of file when it fails: the worker of stock TFF holds the other end of the pipe.
@@ -140,17 +140,9 @@ class Contender:
         lines = self._errors.read().strip().splitlines() or [f'exit status {status}']
         raise NotRunError(lines[-1])
 
-    def figures(self) -> Figures:
-        def median(field, answers):
-            return statistics.median(answer[field] for answer in answers)
-
-        return Figures(
-            median('seconds', self.rounds),
-            median('cpu_seconds', self.rounds),
-            median('peak_bytes', self.rounds),
-            self._ready,
-            median('seconds', self.idle) if self.idle else None,
-        )
+    def median(self, field: str = 'seconds') -> float:
+        """Median of a field of the answers over all rounds."""
+        return statistics.median(answer[field] for answer in self._rounds)
 
 
 def _command(name: str, timeout: float) -> tuple[list[str], dict[str, str]]:
@@ -175,10 +167,10 @@ def main() -> None:
     for name in args.only:
         job = _TINY if args.tiny else _JOBS[name]
         print(f'job {name}: {job} (load {os.getloadavg()[0]:.2f})', flush=True)
-        figures = _measure(job, args)
-        _print_table(figures, job)
+        contenders = _measure(job, args)
+        _print_table(contenders, job)
         if not args.tiny:
-            _print_targets(name, figures)
+            _print_targets(name, contenders)
         print(flush=True)
 
 
@@ -204,8 +196,8 @@ def _arguments() -> argparse.Namespace:
     return args
 
 
-def _measure(job: Job, args) -> dict[str, Figures]:
-    """Figures of the contenders that run; the others are reported."""
+def _measure(job: Job, args) -> dict[str, Contender]:
+    """The contenders that run, when they have ended; the others are reported."""
     with contextlib.ExitStack() as stack:
         running = []
         for name in args.contenders:  # One after the other: starting takes all cores.
@@ -220,11 +212,7 @@ def _measure(job: Job, args) -> dict[str, Figures]:
                     with _reporting(contender.name):
                         contender.run(request)
                         running.append(contender)
-        return {c.name: c.figures() for c in sorted(running, key=_order)}
-
-
-def _order(contender: Contender) -> int:
-    return _EVERYONE.index(contender.name)
+        return {name: one for name in _EVERYONE for one in running if one.name == name}
 
 
 @contextlib.contextmanager
@@ -236,46 +224,46 @@ def _reporting(name: str):
         print(f'not run: {name}: {error}', flush=True)
 
 
-def _print_table(figures: dict[str, Figures], job: Job) -> None:
+def _print_table(contenders: dict[str, Contender], job: Job) -> None:
     header = ('', 's/round', 'clients/s', 'CPU s', 'idle s', 'ready s', 'peak GB', 'times dpfl')
     rows = [header]
-    for name, one in figures.items():
-        ratio = one.seconds / figures['dpfl'].seconds if 'dpfl' in figures else float('nan')
+    for name, one in contenders.items():
+        seconds, dpfl = one.median(), contenders.get('dpfl')
         rows.append(
             (
                 name,
-                f'{one.seconds:.3f}',
-                f'{job.clients / one.seconds:.1f}',
-                f'{one.cpu_seconds:.2f}',
-                '' if one.idle is None else f'{one.idle:.3f}',
+                f'{seconds:.3f}',
+                f'{job.clients / seconds:.1f}',
+                f'{one.median("cpu_seconds"):.2f}',
+                f'{statistics.median(one.idle):.3f}' if one.idle else '',
                 f'{one.ready:.1f}',
-                f'{one.peak_bytes / 1e9:.2f}',
-                f'{ratio:.2f}',
+                f'{one.median("peak_bytes") / 1e9:.2f}',
+                f'{seconds / dpfl.median():.2f}' if dpfl else 'nan',
             )
         )
     for first, *others in rows:
         print(f'  {first:<17}' + ''.join(f'{cell:>11}' for cell in others))
 
 
-def _print_targets(name: str, figures: dict[str, Figures]) -> None:
+def _print_targets(name: str, contenders: dict[str, Contender]) -> None:
     """Prints the target ratios of seconds per round, where both contenders were measured."""
-    targets = {
-        'S': [('stock', 25.0), ('stock_iterator', 6.0)],
-        'M': [('bare', 1 / 1.2)],
-    }[name]
-    if {'dpfl', 'dpfl_ray'} <= figures.keys():
-        ratio, most = figures['dpfl_ray'].seconds / figures['dpfl'].seconds, _MOST_ON_RAY[name]
+    if 'dpfl' not in contenders:
+        return
+    ratios = {
+        other: one.median() / contenders['dpfl'].median() for other, one in contenders.items()
+    }
+    if 'dpfl_ray' in ratios:
+        ratio, most = ratios['dpfl_ray'], _MOST_ON_RAY[name]
         _target(f'dpfl_ray / dpfl: {ratio:.2f}', f'at most {most:.2f}', ratio <= most)
-    for other, least in targets:
-        if {'dpfl', other} <= figures.keys():
-            ratio = figures[other].seconds / figures['dpfl'].seconds
+    for other, least in _LEAST[name].items():
+        if other in ratios:
+            ratio = ratios[other]
             _target(f'{other} / dpfl: {ratio:.2f}', f'at least {least:.2f}', ratio >= least)
-    ours = figures.get('dpfl')
-    if name == 'M' and ours:
-        share = ours.idle / ours.seconds
+    if name == 'M':
+        share = statistics.median(contenders['dpfl'].idle) / contenders['dpfl'].median()
         _target(f'moving weights: {share:.0%} of a round', 'at most 15 %', share <= 0.15)
-    if {'dpfl', 'floor'} <= figures.keys():
-        print(f'  {ours.seconds / figures["floor"].seconds:.2f} times the matrix products alone')
+    if 'floor' in ratios:
+        print(f'  {1 / ratios["floor"]:.2f} times the matrix products alone')
 
 
 def _target(figure: str, target: str, met: bool) -> None:
