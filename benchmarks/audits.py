@@ -40,6 +40,7 @@ from dpfl.aggregators.noise import correlated, draws
 from dpfl.auditing import aggregator_audit, canaries, one_shot
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.simulation.training import TrainConfig, train
+from tests import presets
 
 _SCHEMA = Participation(64, 16)
 _DELTA = 1e-6
@@ -250,8 +251,7 @@ SETTINGS = {
 
 def setting(name: str) -> TrainConfig:
     """The configuration of an audited run."""
-    lines = [line for line in _QUICKSTART.read_text().splitlines() if line.startswith('--')]
-    texts = dict(line.removeprefix('--').split('=') for line in lines)
+    texts = presets.flags(_QUICKSTART)
     fast = {'eval_every': texts['rounds'], 'eval_clients': '4', 'audit': 'true'}
     return _setting_texts.with_texts(TrainConfig(), {**texts, **fast, **SETTINGS[name]})
 
