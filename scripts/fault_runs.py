@@ -165,7 +165,7 @@ class Toy:
             {what: draw.result for what, draw in found.state.drawn.items()}
             for found in (own, other)
         ]
-        names += ['draws'] * (drawn[0] != drawn[1])
+        names += ['draws'] * (drawn[0] != drawn[1] or len(drawn[0]) != int(self._draws))
         return names + ['chain'] * (self._noise_seed is None and own.chain != other.chain)
 
 
