@@ -44,9 +44,8 @@ class IntegerUpdates(Part):
 
     settings: Discretization
 
-    @property
-    def words(self) -> str:
-        return 'a discretization'
+    words = 'a discretization'
+    is_attained = False
 
     def check(self, plan: 'PrivacyPlan') -> None:
         norm = self.settings.clip_norm
@@ -59,9 +58,6 @@ class IntegerUpdates(Part):
             raise errors.ArgumentError(
                 'estimator', plan.estimator.kind, 'must be fixed with a discretization'
             )
-
-    def is_attained(self) -> bool:
-        return False
 
     def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
         return shift * self.settings.inflated_norm / plan.clip_norm
@@ -86,9 +82,7 @@ class ClipSchedule(Part):
 
     changes: tuple[tuple[int, float], ...]
 
-    @property
-    def words(self) -> str:
-        return 'clip_schedule'
+    words = 'clip_schedule'
 
     def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
         return True
@@ -181,9 +175,7 @@ class AdaptiveClip(_json.JsonFields, Part):
             return self
         return dataclasses.replace(self, count_stddev=self.count_stddev * ratio)
 
-    @property
-    def words(self) -> str:
-        return 'adaptive_clip'
+    words = 'adaptive_clip'
 
     def check(self, plan: 'PrivacyPlan') -> None:
         if not plan.mechanism.starts_afresh:
@@ -332,6 +324,7 @@ class Estimator(_json.JsonFields, Part):
     def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
         return self.kind == 'fixed'
 
+    @property
     def is_attained(self) -> bool:
         return self.kind == 'fixed'
 

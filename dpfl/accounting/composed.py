@@ -45,9 +45,7 @@ class Earlier(Part):
 
     plans: 'tuple[PrivacyPlan, ...]'
 
-    @property
-    def words(self) -> str:
-        return 'earlier runs'
+    words = 'earlier runs'
 
     def check(self, plan: 'PrivacyPlan') -> None:
         for earlier in self.plans:

@@ -400,6 +400,13 @@ def left(delta: float, spent: float) -> float:
     return max(0.0, math.nextafter(delta - spent, 0.0)) if spent else delta
 
 
+_SAMPLED = (
+    dp_accounting.PoissonSampledDpEvent,
+    dp_accounting.SampledWithoutReplacementDpEvent,
+    TruncatedPoissonDpEvent,
+)
+
+
 def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None = None) -> _Parts:
     """Collects the parts of an event that happens `count` times; Gaussian releases add up."""
     parts = _Parts() if parts is None else parts
@@ -413,7 +420,7 @@ def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None 
             _flatten(part, count, parts)
     elif isinstance(event, dp_accounting.SelfComposedDpEvent):
         _flatten(event.event, count * event.count, parts)
-    elif _is_sampled_gaussian(event):
+    elif isinstance(event, _SAMPLED) and isinstance(event.event, dp_accounting.GaussianDpEvent):
         if event.event.noise_multiplier <= _LEAST_NOISE:
             parts.mu_squared = math.inf
         parts.sampled.append((_with_noise_that_counts(event), count))
@@ -437,12 +444,3 @@ def _with_noise_that_counts(event: dp_accounting.DpEvent) -> dp_accounting.DpEve
     return dp_accounting.SampledWithoutReplacementDpEvent(
         event.source_dataset_size, event.sample_size, release
     )
-
-
-def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
-    return isinstance(
-        event,
-        dp_accounting.PoissonSampledDpEvent
-        | dp_accounting.SampledWithoutReplacementDpEvent
-        | TruncatedPoissonDpEvent,
-    ) and isinstance(event.event, dp_accounting.GaussianDpEvent)

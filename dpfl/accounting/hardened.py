@@ -37,9 +37,8 @@ class Hardened(Part):
     of everything the run releases.
     """
 
-    @property
-    def words(self) -> str:
-        return 'noise=hardened'
+    words = 'noise=hardened'
+    is_attained = False
 
     def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
         return True
@@ -57,9 +56,6 @@ class Hardened(Part):
                 plan.noise_multiplier,
                 f'must be 0, or within {_LEAST_NOISE:g} and {_MOST_NOISE:g}, with noise=hardened',
             )
-
-    def is_attained(self) -> bool:
-        return False
 
     def sensitivity(self, plan: 'PrivacyPlan', sensitivity: float) -> float:
         """The sensitivity with rounding; none is added to independent noise.

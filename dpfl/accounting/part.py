@@ -128,17 +128,14 @@ class Facts:
         for fact in self._facts.values():
             if fact.kind == kind:
                 bullets.setdefault(fact.bullet, []).append(fact)
-        ordered = sorted(bullets.values(), key=lambda facts: _rank(facts[0].topic))
+        ranks = {topic: rank for rank, topic in enumerate(_TOPICS)}
+        ordered = sorted(bullets.values(), key=lambda facts: ranks.get(facts[0].topic, len(ranks)))
         return [' '.join(fact.text for fact in facts) for facts in ordered]
 
     def text(self, kind: str, topic: str) -> str:
         """The sentences of one topic, in the order in which they were put."""
         facts = self._facts.values()
         return ' '.join(fact.text for fact in facts if (fact.kind, fact.topic) == (kind, topic))
-
-
-def _rank(topic: str) -> int:
-    return _TOPICS.index(topic) if topic in _TOPICS else len(_TOPICS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,6 +297,7 @@ class Part(abc.ABC):
         """Whether its guarantee is shown for hardened noise too."""
         return False
 
+    @property
     def is_attained(self) -> bool:
         """Whether one client can move the run by all that the part counts."""
         return True

@@ -272,11 +272,6 @@ class PrivacyPlan:
             shift = part.shift(self, shift)
         return shift
 
-    @property
-    def shift_of_group(self) -> float:
-        """How far `group_size` clients together move a round's sum."""
-        return self.shift * self.group_size
-
     @functools.cached_property
     def _sensitivity_bound(self) -> mechanisms.Sensitivity:
         return self.mechanism.sensitivity_bound(self.participation)
@@ -296,7 +291,7 @@ class PrivacyPlan:
 
     def sensitivity_of_norm(self, norm: float) -> float:
         """The sensitivity, for the norm of what a client releases that moves sums by 1."""
-        sensitivity = self.shift_of_group * norm
+        sensitivity = self.shift * self.group_size * norm
         for part in self.parts:
             sensitivity = part.sensitivity(self, sensitivity)
         return sensitivity
@@ -304,7 +299,7 @@ class PrivacyPlan:
     @property
     def sensitivity_is_exact(self) -> bool:
         """Whether an admitted pattern attains `sensitivity`; otherwise `sensitivity` is a bound."""
-        is_attained = all(part.is_attained() for part in self.parts)
+        is_attained = all(part.is_attained for part in self.parts)
         return is_attained and (self.sampling is not None or self._sensitivity_bound.is_exact)
 
     @property

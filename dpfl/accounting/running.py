@@ -48,8 +48,8 @@ class RunningEpsilon:
         self._plan, self._delta, self._accountant = plan, delta, accountant
         self._rounds = plan.participation.rounds
         self._of_sensitivity = functools.lru_cache(1)(self._by_sensitivity)
-        self._at_knot = functools.lru_cache(1)(self._by_pld)
-        self._at_turn = functools.lru_cache(2)(self._of_rounds)
+        # One entry for each accountant but 'best'.
+        self._at = functools.lru_cache(3)(self._of_rounds)
 
     def after(self, rounds: int) -> float:
         """Epsilon of the first `rounds` rounds; infinity without noise.
@@ -92,24 +92,22 @@ class RunningEpsilon:
         return self._last / exact if 0 < exact < math.inf else 1.0
 
     def _sampled(self, rounds: int) -> float:
-        if self._plan.has_own_bound:
-            return min(self._without_amplification(rounds), self._last)
         turn = self._with_all_groups(rounds)
+        if self._plan.has_own_bound:
+            # Without amplification, of a client with the largest norm, whatever its bin.
+            so_far = self._plan.with_participation(self._plan.participation.within(turn))
+            return min(self._of_sensitivity(so_far.sensitivity), self._last)
         if self._accountant not in ('pld', 'best'):
-            return min(self._at_turn(turn, self._accountant), self._last)
+            return min(self._at(turn, self._accountant), self._last)
         # The coarser grid may exceed the value of the whole run, which holds for a part of it too.
-        knot = self._with_all_groups(self._knot(rounds))
-        epsilon = min(self._at_knot(knot), self._last)
+        epsilon = self._last
+        if 'pld' in self._plan.accountants:
+            knot = self._with_all_groups(self._knot(rounds))
+            epsilon = min(self._at(knot, 'pld'), epsilon)
         if self._accountant == 'pld':
             return epsilon
         quick = [name for name in self._plan.accountants if name not in ('pld', 'best')]
-        return min([epsilon, *(self._at_turn(turn, name) for name in quick)])
-
-    def _without_amplification(self, rounds: int) -> float:
-        """Epsilon of the first rounds of a client with the largest norm, whatever its bin."""
-        turn = self._with_all_groups(rounds)
-        so_far = self._plan.with_participation(self._plan.participation.within(turn))
-        return self._of_sensitivity(so_far.sensitivity)
+        return min([epsilon, *(self._at(turn, name) for name in quick)])
 
     def _with_all_groups(self, rounds: int) -> int:
         """The last round of the turn that a round is in, so that few values are needed.
@@ -130,11 +128,6 @@ class RunningEpsilon:
         while (earlier := knot - max(1, knot // _KNOTS)) >= rounds:
             knot = earlier
         return knot
-
-    def _by_pld(self, rounds: int) -> float:
-        if 'pld' not in self._plan.accountants:
-            return math.inf
-        return self._of_rounds(rounds, 'pld')
 
     def _of_rounds(self, rounds: int, accountant: str) -> float:
         so_far = self._plan.with_participation(self._plan.participation.within(rounds))

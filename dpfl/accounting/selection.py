@@ -7,7 +7,7 @@ score is released, and the score may be computed from the data without noise.
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import dp_accounting
 from dp_accounting import rdp
@@ -28,7 +28,7 @@ _FORM = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Selection:
+class Selection(_json.JsonFields):
     """A random number of runs, the best of which is released.
 
     Attributes:
@@ -48,7 +48,7 @@ class Selection:
             _validate.choice('distribution', self.distribution, tuple(DISTRIBUTIONS))
         else:
             _validate.number('distribution', self.distribution, above=0)
-        _validate.number('mean', self.mean, minimum=1)
+        super().__post_init__()
         if self.distribution != 'poisson' and self.mean == 1:
             raise errors.ArgumentError(
                 'mean', self.mean, 'must be above 1, or the distribution must be poisson'
@@ -69,19 +69,6 @@ class Selection:
             allowed = error.allowed if isinstance(error, errors.ArgumentError) else ''
             reason = f' ({error.name} {allowed})' if isinstance(error, errors.ArgumentError) else ''
             raise errors.ArgumentError('selected_from', text, _FORM + reason) from None
-
-    @classmethod
-    def from_dict(cls, values: Any) -> 'Selection':
-        """The selection of a report that has one as `selection`.
-
-        Raises:
-          ArgumentError: if `values` are not of that form, or a value is out of its range.
-        """
-        fields = _json.checked_object('selection', values)
-        for name in ('distribution', 'mean'):
-            if name not in fields:
-                raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a selection')
-        return cls(fields['distribution'], fields['mean'])
 
     def describe(self) -> str:
         """The distribution in words."""

@@ -243,10 +243,13 @@ def order(first: Curve, second: Curve) -> tuple[Stretch, ...]:
     (known,) = np.nonzero(differences)
     if not known.size:
         return ()
-    crossings = [
-        float(scipy.special.expit(_root(logits, differences, *change)))
-        for change in _changes(differences)
-    ]
+    crossings = []
+    for left, right in _changes(differences):
+        # Where the line through both points is 0; between them, if one of them is infinite.
+        low, high = differences[left], differences[right]
+        share = low / (low - high) if np.isfinite(low) and np.isfinite(high) else 0.5
+        crossing = logits[left] + share * (logits[right] - logits[left])
+        crossings.append(float(scipy.special.expit(crossing)))
     limits = [_LEAST, *crossings, _MOST]
     sides = ('first', 'second') if differences[known[0]] < 0 else ('second', 'first')
     return tuple(
@@ -281,10 +284,3 @@ def _changes(differences: np.ndarray) -> list[tuple[int, int]]:
         for left, right in itertools.pairwise(known)
         if (differences[left] < 0) != (differences[right] < 0)
     ]
-
-
-def _root(logits: np.ndarray, differences: np.ndarray, left: int, right: int) -> float:
-    """Where the line through two points is 0; between them, if one of them is infinite."""
-    low, high = differences[left], differences[right]
-    share = low / (low - high) if np.isfinite(low) and np.isfinite(high) else 0.5
-    return logits[left] + share * (logits[right] - logits[left])

@@ -130,7 +130,8 @@ class ParticipationLog:
             raise errors.ArgumentError('cohort client', clients[0], 'must be >= 0')
         if clients.size and clients[-1] > np.iinfo(np.int64).max:
             raise errors.ArgumentError('cohort client', clients[-1], 'must be < 2**63')
-        self._add(clients.astype(_smallest_type(clients)))
+        is_small = not clients.size or clients[-1] <= np.iinfo(np.int32).max
+        self._add(clients.astype(np.int32 if is_small else np.int64))
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -261,12 +262,6 @@ class ParticipationLog:
     def _clients(self) -> np.ndarray:
         """The clients of all rounds, round after round, int32 or int64 [total]."""
         return np.concatenate([np.zeros(0, np.int32), *self._cohorts])
-
-
-def _smallest_type(clients: np.ndarray) -> type:
-    """The smaller of int32 and int64 that holds all of the sorted clients."""
-    fits = not clients.size or clients[-1] <= np.iinfo(np.int32).max
-    return np.int32 if fits else np.int64
 
 
 def cohorts(clients: np.ndarray, offsets: np.ndarray, rounds: int) -> list[np.ndarray]:

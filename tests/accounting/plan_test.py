@@ -29,13 +29,10 @@ def test_readings_of_the_production_run_of_document_003(changes, factor, epsilon
         assert plan.epsilon(1e-10, 'rdp') == pytest.approx(by_renyi, abs=5e-5)
 
 
-def _sampled(sampling='poisson', **changes):
-    fields = dict(clients_per_round=50, population=10_000, noise_multiplier=1.0)
-    return plans.independent(100, sampling=sampling, **{**fields, **changes})
-
-
 def test_a_poisson_sampled_run_is_rounds_of_sampled_gaussians():
-    plan = _sampled()
+    plan = plans.independent(
+        100, sampling='poisson', population=10_000, clients_per_round=50, noise_multiplier=1.0
+    )
     event = plans.poisson_event(0.005, 1.0, 100)
     assert plan.dp_event() == event
     assert plan.accountants == ('pld', 'rdp', 'moments', 'best')

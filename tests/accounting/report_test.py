@@ -295,13 +295,6 @@ def test_released_training_metrics_are_named_first_and_excepted_in_the_statement
     assert 'training clients' not in silent.render()
 
 
-def _of(plan=None, **values):
-    """The page and all sentences of a report."""
-    report = plans.report(plan or plans.plan(), **values)
-    stated = report.to_dict()
-    return '\n'.join([report.render(), stated['statement'], *stated['not_covered']])
-
-
 _FIXED_SIZE = functools.partial(plans.sampled, 'without_replacement')
 _SEEDED = dict(sampling_is_seeded=True)
 # Settings of a report, what it says, and what another one without them says in its place.
@@ -350,7 +343,9 @@ _STATED = [
 
 @pytest.mark.parametrize('values, said, not_said', _STATED)
 def test_what_a_report_states(values, said, not_said):
-    text = _of(**values)
+    report = plans.report(**{'plan': plans.plan(), **values})
+    stated = report.to_dict()
+    text = '\n'.join([report.render(), stated['statement'], *stated['not_covered']])
     assert [words for words in said if words not in text] == []
     assert [words for words in not_said if words in text] == []
 

@@ -218,11 +218,17 @@ class EarlierEpochs:
           slots: of all clients, int32 [clients]; -1 for those without one.
           options: number of slots of the epoch that the log holds.
         """
+        chance = 1 / self._groups
         for ago, earlier in enumerate(self._earlier):
             for shift in (0, 1):
                 pairs = Pairs()
                 pairs.add(earlier[: earlier.size - shift], slots[shift:], options)
-                self._wealth[:, shift, ago] += _gains(pairs, 1 / self._groups)
+                deviation = math.sqrt(pairs.pairs * chance * (1 - chance))
+                if deviation:  # Bets on Bin(pairs, chance), with both signs of each scale.
+                    tilts = np.log1p(np.array(_SCALES) / deviation)
+                    tilts = np.concatenate([tilts, -tilts])
+                    moments = pairs.pairs * np.log1p(chance * np.expm1(tilts))
+                    self._wealth[:, shift, ago] += tilts * pairs.same - moments
                 self._same, self._pairs = self._same + pairs.same, self._pairs + pairs.pairs
         self._logs.append(float(np.logaddexp.reduce(self._wealth, axis=None)))
         self._logs[-1] -= math.log(self._wealth.size)
@@ -237,16 +243,6 @@ class EarlierEpochs:
             self._window,
             self._pairs / self._groups,
         )
-
-
-def _gains(pairs: Pairs, chance: float) -> np.ndarray:
-    """Logarithms of the factors of all bets on Bin(pairs, chance), [scales and signs]."""
-    deviation = math.sqrt(pairs.pairs * chance * (1 - chance))
-    if not deviation:
-        return np.zeros(2 * len(_SCALES))
-    tilts = np.log1p(np.array(_SCALES) / deviation)
-    tilts = np.concatenate([tilts, -tilts])
-    return tilts * pairs.same - pairs.pairs * np.log1p(chance * np.expm1(tilts))
 
 
 def balls_in_bins(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:

@@ -108,7 +108,11 @@ def poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     )
     if impossible:
         return impossible
-    rule = rule._replace(larger=_larger_groups(rule, log))
+    # The groups with one client more are those that have so many in the log, then the first ones.
+    size, rest = divmod(rule.population, rule.groups)
+    is_larger = refutation.clients_of_groups(log, rule.groups) > size
+    first = np.argsort(~is_larger, kind='stable')
+    rule = rule._replace(larger=frozenset(first[: max(rest, int(is_larger.sum()))].tolist()))
     rate = rule.rate
     turns = turns_of(rule, log.rounds)
     drawn = sum(clients * count * times for (clients, count), times in turns.items())
@@ -190,14 +194,6 @@ def _group_size(rule: Rule, round_index: int) -> int:
     size, rest = divmod(rule.population, rule.groups)
     group = round_index % rule.groups
     return size + (group < rest if rule.larger is None else group in rule.larger)
-
-
-def _larger_groups(rule: Rule, log: ParticipationLog) -> frozenset[int]:
-    """The groups with so many clients in the log, and the first of the others."""
-    size, rest = divmod(rule.population, rule.groups)
-    is_larger = refutation.clients_of_groups(log, rule.groups) > size
-    first = np.argsort(~is_larger, kind='stable')
-    return frozenset(first[: max(rest, int(is_larger.sum()))].tolist())
 
 
 def _at_least_once(rate: float, rounds: int) -> float:
@@ -283,7 +279,7 @@ def _overlaps(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     lag = rule.groups
     if lag >= log.rounds:
         return []
-    value = laws.shared(log, lag, lag)
+    value = laws.shared(log, lag)
     sizes = laws.pairs(log, lag, lambda t: _group_size(rule, t))
     clients = np.array([_group_size(rule, t) for t in range(log.rounds)])
     return [

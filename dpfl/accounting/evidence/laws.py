@@ -311,23 +311,18 @@ def _trimmed(law: Law, error: float = 0.0) -> Law:
 Pairs = dict[tuple[int, int, int], int]
 
 
-def shared(log: ParticipationLog, lag: int, step: int = 1) -> int:
+def shared(log: ParticipationLog, lag: int) -> int:
     """Number of clients in rounds t and t + lag, summed over t.
 
     Args:
-      log: a log with every client at most once in a round.
-      lag: distance of the rounds, a multiple of `step`.
-      step: rounds of a client are multiples of this apart.
+      log: a log with every client at most once in a round, and in rounds that are multiples of
+        `lag` apart.
+      lag: distance of the rounds.
     """
-    by_client, count = log.by_client(), 0
-    rounds, ends = by_client.rounds, by_client.offsets[1:-1]
-    for apart in range(1, min(lag // step, rounds.size - 1) + 1):
-        is_pair = rounds[apart:] - rounds[:-apart] == lag
-        for before in range(1, apart + 1):  # Two listings on either side of the end of a client.
-            places = ends - before
-            is_pair[places[(places >= 0) & (places < is_pair.size)]] = False
-        count += int(is_pair.sum())
-    return count
+    by_client = log.by_client()
+    is_pair = np.diff(by_client.rounds) == lag
+    is_pair[by_client.offsets[1:-1] - 1] = False  # From one client to the next.
+    return int(is_pair.sum())
 
 
 def pairs(log: ParticipationLog, lag: int, clients: Callable[[int], int]) -> Pairs:

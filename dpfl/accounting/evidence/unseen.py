@@ -60,7 +60,14 @@ def least_excess(rule: Rule, rounds: int) -> float | None:
     """
     if rule.cap < rule.population:
         parts = [(independent_rounds.capped_cohort(rule, rule.rate), rounds)]
-        return _capped_excess(rule, laws.critical(_LEVEL, parts) / rounds)
+        size = laws.critical(_LEVEL, parts) / rounds
+
+        def excess(factor: float) -> float:
+            rate = min(1.0, factor * rule.rate)
+            return independent_rounds.capped_cohort(rule, rate).mean - size
+
+        most = 1 / rule.rate
+        return scipy.optimize.brentq(excess, 1.0, most) if excess(most) > 0 else None
     turns = independent_rounds.turns_of(rule, rounds)
     drawn = sum(clients * count * times for (clients, count), times in turns.items())
     return _excess([(laws.binomial(drawn, rule.rate), 1)], _LEVEL)
@@ -73,15 +80,6 @@ def _excess(parts: list[tuple[laws.Law, int]], level: float) -> float | None:
     mean = sum(times * law.mean for law, times in parts)
     most = sum(times * int(law.values[-1]) for law, times in parts)
     return value / mean if value <= most else None
-
-
-def _capped_excess(rule: Rule, size: float) -> float | None:
-    """Factor on the rate of 'truncated_poisson' for cohorts of mean `size`."""
-
-    def excess(factor: float) -> float:
-        return independent_rounds.capped_cohort(rule, min(1.0, factor * rule.rate)).mean - size
-
-    return scipy.optimize.brentq(excess, 1.0, 1 / rule.rate) if excess(1 / rule.rate) > 0 else None
 
 
 def twice_as_often(rule: Rule, rounds: int) -> float:

@@ -109,7 +109,15 @@ def _both_orders(release: SampledRelease, step: float, log_tail: float) -> tuple
     if isinstance(release, DominatingPair):
         return _of_pair(release, step, log_tail)
     if isinstance(release, TruncatedPoissonDpEvent):
-        return _of_truncated(release, step, log_tail)
+        full, placed = release.full()
+        noise = release.event.noise_multiplier
+        sampled = _both_orders((release.sampling_probability, noise), step, log_tail)
+        displacing = dominating_pairs.full_losses(placed, noise, step, log_tail)
+        remove, add = (
+            _mixture(one, _from_pmf(other.to_dense_pmf()), full)
+            for one, other in zip(sampled, displacing, strict=True)
+        )
+        return remove, add
     # dp_accounting knows the pair of one client of a Poisson sample.
     distribution = privacy_loss_distribution.from_gaussian_mechanism(
         release[1],
@@ -118,22 +126,8 @@ def _both_orders(release: SampledRelease, step: float, log_tail: float) -> tuple
         log_mass_truncation_bound=log_tail,
     )
     # dp_accounting publishes the masses only after its own composition.
-    remove, add = distribution._pmf_remove, distribution._pmf_add
-    return _from_pmf(remove.to_dense_pmf()), _from_pmf(add.to_dense_pmf())
-
-
-def _of_truncated(
-    event: TruncatedPoissonDpEvent, step: float, log_tail: float
-) -> tuple[Losses, Losses]:
-    full, placed = event.full()
-    noise = event.event.noise_multiplier
-    sampled = _both_orders((event.sampling_probability, noise), step, log_tail)
-    displacing = dominating_pairs.full_losses(placed, noise, step, log_tail)
-    remove, add = (
-        _mixture(one, _from_pmf(other.to_dense_pmf()), full)
-        for one, other in zip(sampled, displacing, strict=True)
-    )
-    return remove, add
+    pmfs = distribution._pmf_remove, distribution._pmf_add
+    return _from_pmf(pmfs[0].to_dense_pmf()), _from_pmf(pmfs[1].to_dense_pmf())
 
 
 def _mixture(one: Losses, other: Losses, share: float) -> Losses:
@@ -362,7 +356,15 @@ def _orders(
         raise OverflowError('the tails do not fit a float')
     spread = max(_spread(release, log_tail) for release, _ in parts)
     if most is None:
-        most = _by_moments(_on_grid(parts, spread / _LEAST_POINTS, log_tail), delta, spread)
+        # As P(loss > epsilon) <= E[exp(exponent loss)] exp(-exponent epsilon).
+        step = spread / _LEAST_POINTS
+        most = max(
+            min(
+                (_log_sum(order, exponent * step) - math.log(delta / 2)) / exponent
+                for exponent in _EXPONENTS.tolist()
+            )
+            for order in _on_grid(parts, step, log_tail)
+        )
     step = max(
         min(_STEP, spread / _LEAST_POINTS), spread / _MOST_POINTS, most / _MOST_POINTS_OF_EPSILON
     )
@@ -377,18 +379,6 @@ def _on_grid(parts: SampledReleases, step: float, log_tail: float) -> list[_Part
     losses = [(_both_orders(release, step, log_tail), count) for release, count in parts]
     sides = (0,) if all(both[0] is both[1] for both, _ in losses) else (0, 1)
     return [[(both[side], count) for both, count in losses] for side in sides]
-
-
-def _by_moments(orders: Sequence[_Parts], delta: float, spread: float) -> float:
-    """An epsilon from `P(loss > epsilon) <= E[exp(exponent loss)] exp(-exponent epsilon)`."""
-    step = spread / _LEAST_POINTS
-    return max(
-        min(
-            (_log_sum(parts, exponent * step) - math.log(delta / 2)) / exponent
-            for exponent in _EXPONENTS.tolist()
-        )
-        for parts in orders
-    )
 
 
 def _spread(release: SampledRelease, log_tail: float) -> float:

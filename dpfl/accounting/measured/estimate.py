@@ -207,12 +207,14 @@ def estimate(
     low, high = _deviation_interval(deviation, count, _LEVEL)
     has_null_spread = low <= 1.0 <= high
     spread = 1.0 if has_null_spread else deviation
-    margin = _mean_margin(spread, count, has_null_spread)
     if has_null_spread:
+        quantile = scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)
         spreads = [1.0]
-    else:
+    else:  # Mean and spread share the probability of error.
+        quantile = scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / 4, count - 1)
         low, high = _deviation_interval(deviation, count, (1 - CONFIDENCE) / 2)
         spreads = [low, high, min(max(1.0, low), high)]
+    margin = float(quantile) * spread / math.sqrt(count)
     box = [
         epsilon(max(0.0, corner_mean), corner_spread, delta)
         for corner_mean in (mean - margin, mean + margin)
@@ -326,17 +328,6 @@ def null_tail(cosines: np.ndarray, dimension: int) -> np.ndarray:
     square = np.clip(1.0 - np.square(np.asarray(cosines, np.float64)), 0.0, 1.0)
     half = 0.5 * scipy.special.betainc((dimension - 1) / 2, 0.5, square)
     return np.where(np.asarray(cosines) >= 0, half, 1.0 - half)
-
-
-def _mean_margin(spread: float, count: int, is_known: bool) -> float:
-    """Half the confidence interval of the mean of normal scores.
-
-    With an unknown spread, mean and spread share the probability of error.
-    """
-    if is_known:
-        return float(scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)) * spread / math.sqrt(count)
-    quantile = scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / 4, count - 1)
-    return float(quantile) * spread / math.sqrt(count)
 
 
 def _deviation_interval(deviation: float, count: int, level: float) -> tuple[float, float]:

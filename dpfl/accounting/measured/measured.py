@@ -118,11 +118,14 @@ class Scores:
             pattern = arrays.get('pattern')
             if pattern is not None and (pattern.ndim != 2 or pattern.dtype.kind != 'b'):
                 raise errors.ArgumentError('pattern', errors.NOT_SHOWN, 'must be [groups, rounds]')
+            sums = arrays['sums']
+            if sums.dtype != np.uint8 or sums.ndim != 1:
+                raise errors.ArgumentError('sums', errors.NOT_SHOWN, 'must be a text')
             return cls(
                 **{name: arrays[name] for name in _KINDS},
                 dimension=_validate.integer('dimension', int(dimension), minimum=2),
                 pattern=pattern,
-                sums=_sums(arrays['sums']),
+                sums=SumTests.from_dict(_json.loads(sums.tobytes())),
             )
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f'{path}: not the audit of a run ({errors.shown(error)})') from None
@@ -235,12 +238,7 @@ class Measured(_json.JsonPaths):
         Raises:
           ValueError: if the values are of another form.
         """
-        own = {field.name for field in dataclasses.fields(cls)}
-        stated = {
-            name: value
-            for name, value in _json.checked_object('measured', values).items()
-            if name in own
-        }
+        stated = _json.checked_object('measured', values)
         delta = _validate.number('measured.delta', stated['delta'], above=0, below=1)
         of_canaries = stated['mu_of_canaries']
         if of_canaries is not None:
@@ -252,7 +250,7 @@ class Measured(_json.JsonPaths):
                 name: _validate.integer(name, stated[name], minimum=0)
                 for name in ('least_rounds', 'most_rounds', 'dimension')
             },
-            canaries=_validate.integer('trials', values['trials'], minimum=4),
+            canaries=_validate.integer('trials', stated['trials'], minimum=4),
             delta=delta,
             mu_claimed=plan.mu if plan.sampling is None else None,
             epsilon_claimed=plan.epsilon(delta, accountant),
@@ -324,16 +322,6 @@ class Measured(_json.JsonPaths):
         return 'cannot tell' if power < LEAST_POWER else 'not refuted'
 
 
-def _sums(encoded: np.ndarray) -> SumTests:
-    """The tests in a file of scores."""
-    if encoded.dtype != np.uint8 or encoded.ndim != 1:
-        raise errors.ArgumentError('sums', errors.NOT_SHOWN, 'must be a text')
-    try:
-        return SumTests.from_dict(json.loads(encoded.tobytes()))
-    except RecursionError:
-        raise errors.ArgumentError('sums', errors.NOT_SHOWN, 'must be tests of sums') from None
-
-
 def mu_of(plan: PrivacyPlan, pattern: np.ndarray) -> float:
     """The largest `||C u|| / update_noise_multiplier` over patterns u, bool [groups, rounds]."""
     if not plan.noise_multiplier:
@@ -387,12 +375,21 @@ def audit_section(audit: Measured) -> str:
         refuted.append(_SUMS_REFUTED.format(failures='; '.join(map(str, audit.sums.failures))))
     if audit.exceeds_claim:
         refuted.append(_CLAIM_EXCEEDED.format(share=1 - CONFIDENCE))
+    low, high = audit.least_rounds, audit.most_rounds
+    rounds = f'{low}' if low == high else f'{low} to {high}'
+    rounds += ' round' if high == 1 else ' rounds'
+    bound = f'The lower bound from the canaries alone: **{audit.canary_verdict}**. '
+    powers = ', '.join(f'{name} {_percent(value)}' for name, value in audit.canary_power.items())
+    if powers:
+        bound += f'Probability that it would be above the claim: {powers}.'
+    else:
+        bound += 'How likely it is to be above the claim with less noise is not known.'
     parts = [
         *refuted,
         f'Verdict: **{audit.verdict}**.',
         *_of_sums(audit),
         f'One-shot estimate with canary clients (Andrew et al. 2024): {audit.releases.observed} of '
-        f'{audit.canaries} canaries took part, {_rounds(audit)}; the others, which took no part, '
+        f'{audit.canaries} canaries took part, each in {rounds}; the others, which took no part, '
         'check the distribution without a canary. A canary sends a random direction of the length '
         f'of the clip norm, in the {audit.dimension} dimensions of the model. Canaries are '
         'additional clients, whose updates are known in advance: they take nothing from the '
@@ -402,7 +399,7 @@ def audit_section(audit: Measured) -> str:
         f'({CONFIDENCE:.0%} interval {shown_number(audit.releases.epsilon_low)} to '
         f'{shown_number(audit.releases.epsilon_high)}); for one who sees only the final model, '
         f'{shown_number(audit.final_model.epsilon)}.',
-        _of_canaries(audit),
+        bound,
         _table(audit),
         _meaning(audit),
         'What an audit cannot show:',
@@ -423,38 +420,18 @@ def _of_sums(audit: Measured) -> list[str]:
     )
     if tests.noise_test in UNTESTED:
         text += f' The noise could not be tested: {UNTESTED[tests.noise_test]}.'
-    rows = [
-        f'| {name} | {_percent(value)} | {_seen(value, bool(tests.failures))} |'
-        for name, value in tests.power.items()
-    ]
+    rows = []
+    for name, power in tests.power.items():
+        seen = 'not seen' if power >= LEAST_POWER else 'cannot tell'
+        shown = 'see above' if tests.failures else seen
+        rows.append(f'| {name} | {_percent(power)} | {shown} |')
     head = ['| fault | probability that these tests show it | so |', '|---|---|---|']
     return [text, '\n'.join([*head, *rows])]
-
-
-def _seen(power: float, is_refuted: bool) -> str:
-    if is_refuted:
-        return 'see above'
-    return 'not seen' if power >= LEAST_POWER else 'cannot tell'
 
 
 def _percent(power: float) -> str:
     """A probability, rounded down."""
     return f'{int(power * 1000) / 10:g} %'
-
-
-def _of_canaries(audit: Measured) -> str:
-    """What the lower bound of the canaries says about itself."""
-    powers = ', '.join(f'{name} {_percent(value)}' for name, value in audit.canary_power.items())
-    text = f'The lower bound from the canaries alone: **{audit.canary_verdict}**. '
-    if not powers:
-        return text + 'How likely it is to be above the claim with less noise is not known.'
-    return text + f'Probability that it would be above the claim: {powers}.'
-
-
-def _rounds(audit: Measured) -> str:
-    low, high = audit.least_rounds, audit.most_rounds
-    how_many = f'{low}' if low == high else f'{low} to {high}'
-    return f'each in {how_many} round{"" if high == 1 else "s"}'
 
 
 def _table(audit: Measured) -> str:

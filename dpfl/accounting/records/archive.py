@@ -228,21 +228,24 @@ class Records:
           ValueError: if a file is damaged, or is not that of a run with this plan.
         """
         path, journal = pathlib.Path(directory), read_journal(directory)
-        record = _plan(path, journal)
+        record, log = _plan(path, journal), None
         if journal is None:
             course = _clip_course(path / METRICS, record.plan)
-            return cls(record, None, None, course, read_measured(path, record))
-        losses = [_count(values) for values in journal.notes if 'ray_losses' in values]
-        if losses:
-            about = dataclasses.replace(record.about or About(), ray_losses=sum(losses))
-            record = dataclasses.replace(record, about=about)
-        return cls(
-            record,
-            journal,
-            _cohorts(path, journal, is_running),
-            ClipCourse.from_rows(journal.rows()) if record.plan.adaptive_clip else None,
-            read_measured(path, record) if journal.state.audited else None,
-        )
+        else:
+            losses = [  # No check depends on these lines.
+                _validate.integer('ray_losses', values['ray_losses'], minimum=0)
+                for values in journal.notes
+                if 'ray_losses' in values
+            ]
+            if losses:
+                about = dataclasses.replace(record.about or About(), ray_losses=sum(losses))
+                record = dataclasses.replace(record, about=about)
+            log = _cohorts(path, journal, is_running)
+            course = ClipCourse.from_rows(journal.rows()) if record.plan.adaptive_clip else None
+        measured = None
+        if journal is None or journal.state.audited:
+            measured = measured_lib.read(path, record.plan, record.deltas[0], record.accountant)
+        return cls(record, journal, log, course, measured)
 
     def plans(self) -> Iterator[PrivacyPlan]:
         """The plan in force when each round was computed: the run may have been extended since.
@@ -322,25 +325,9 @@ def _stack_changes(journal: journal_lib.Journal) -> Sequence[str]:
     ]
 
 
-def _count(values: Mapping[str, Any]) -> int:
-    """Number of losses of Ray in a line of the journal; no check depends on it."""
-    return _validate.integer('ray_losses', values['ray_losses'], minimum=0)
-
-
 def pages(directory: pathlib.Path, report: PrivacyReport) -> dict[str, str]:
     """The texts of the report for programs and for people, by the names of their files."""
     return {REPORT: report.to_json() + '\n', PAGE: report.render()}
-
-
-def read_measured(
-    directory: str | os.PathLike[str], record: PlanRecord
-) -> measured_lib.Measured | None:
-    """What the audit of a run measured, from its `audit.npz`; None for a run without an audit.
-
-    Raises:
-      ValueError: if the file is damaged, or is not that of a run with this plan.
-    """
-    return measured_lib.read(directory, record.plan, record.deltas[0], record.accountant)
 
 
 def _clip_course(path: pathlib.Path, plan: PrivacyPlan) -> ClipCourse | None:
@@ -422,7 +409,12 @@ def _pretty(values: Mapping[str, Any]) -> str:
 
 def digests(directory: str | os.PathLike[str]) -> str:
     """The text of `SHA256SUMS` for a directory and its folders, without the checkpoints."""
-    return render(walk(pathlib.Path(directory), CHECKPOINTS)[0])
+    lines = []
+    for name, path in walk(pathlib.Path(directory), CHECKPOINTS)[0].items():
+        escaped = ''.join(_ESCAPES.get(letter, letter) for letter in name)
+        mark = '' if escaped == name else '\\'
+        lines.append(f'{mark}{sha256(path)}  {escaped}\n')
+    return ''.join(lines)
 
 
 def listed(directory: str | os.PathLike[str]) -> list[str]:
@@ -489,16 +481,6 @@ def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path]
     if SIGNATURE in files and os.lstat(files[SIGNATURE]).st_size == signatures.BYTES:
         del files[SIGNATURE]
     return dict(sorted(files.items())), others
-
-
-def render(files: dict[str, pathlib.Path]) -> str:
-    """The text of the list, for files by name."""
-    lines = []
-    for name, path in files.items():
-        escaped = ''.join(_ESCAPES.get(letter, letter) for letter in name)
-        mark = '' if escaped == name else '\\'
-        lines.append(f'{mark}{sha256(path)}  {escaped}\n')
-    return ''.join(lines)
 
 
 def parse(text: str) -> dict[str, str]:

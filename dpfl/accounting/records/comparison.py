@@ -103,7 +103,13 @@ def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, 
             for i, (was, now) in enumerate(zip(stated, computed, strict=True))
             for difference in differences(was, now, f'{where}[{i}]')
         ]
-    return [] if _is_same(stated, computed) else [(errors.shown(where), stated, computed)]
+    if is_number(stated) and is_number(computed):
+        is_same = is_close(stated, computed)
+    elif isinstance(stated, str) and isinstance(computed, str):
+        is_same = _is_same_text(stated, computed)
+    else:
+        is_same = type(stated) is type(computed) and stated == computed
+    return [] if is_same else [(errors.shown(where), stated, computed)]
 
 
 def page_difference(stated: str, computed: str) -> str | None:
@@ -191,14 +197,6 @@ def is_number(value: Any) -> bool:
 def is_close(stated: float, computed: float) -> bool:
     """Whether two numbers are the same but for rounding."""
     return math.isclose(stated, computed, rel_tol=_TOLERANCE)
-
-
-def _is_same(stated: Any, computed: Any) -> bool:
-    if is_number(stated) and is_number(computed):
-        return is_close(stated, computed)
-    if isinstance(stated, str) and isinstance(computed, str):
-        return _is_same_text(stated, computed)
-    return type(stated) is type(computed) and stated == computed
 
 
 def _renamed(figure: str) -> str:

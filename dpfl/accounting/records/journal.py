@@ -472,7 +472,10 @@ def parse(data: bytes) -> Journal:
     state = State()
     for number, written in enumerate(lines, 1):
         if written.startswith(_NOTE):
-            notes.append(_note_of(number, written))
+            try:
+                notes.append(_json.checked_object('note', _json.loads(written)['note']))
+            except (ValueError, KeyError, TypeError):
+                raise JournalError(f'line {number} is damaged') from None
             continue
         event = _event(number, written, is_first=not events)
         expected, end = line(chain[-1] if chain else '', event)
@@ -485,13 +488,6 @@ def parse(data: bytes) -> Journal:
         events.append(event)
         chain.append(end)
     return Journal(tuple(events), tuple(chain), tuple(notes), state, len(data) - len(rest))
-
-
-def _note_of(number: int, written: bytes) -> Mapping[str, Any]:
-    try:
-        return _json.checked_object('note', _json.loads(written)['note'])
-    except (ValueError, KeyError, TypeError):
-        raise JournalError(f'line {number} is damaged') from None
 
 
 def _event(number: int, written: bytes, is_first: bool) -> Event:

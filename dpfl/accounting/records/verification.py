@@ -10,14 +10,14 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dpfl import _files, _json, _npz, errors
 from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, cohorts, comparison
 from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.records.archive import LEDGER, PAGE, PLAN, REPORT, STRATEGY, SUMS
-from dpfl.accounting.records.journal import Began, Journal, State
+from dpfl.accounting.records.journal import Began, State
 from dpfl.accounting.reports import inputs
 from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
@@ -78,36 +78,24 @@ def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> V
     if any(name in others or name in folders for name in needed):
         return Verification(None, None, tuple(differences))
     try:
-        return _compared(directory, files, needed, differences, pages, is_export)
+        content = _files.read_bytes(directory / REPORT)
+        differences += _changed_files(directory, files, needed, content)
+        try:
+            records = archive.Records.read(directory)
+            if records.record.exported != is_export:
+                differences.append(f'{PLAN}: says that this is an export, and it is not')
+            report = records.report()
+        except ValueError as error:
+            return Verification(None, None, (*differences, errors.shown(error)))
+        if records.journal is not None:
+            differences += _changed_results(directory, files, records)
+            differences += _changed_tables(files, records)
+        differences += _changed_pages(directory, files, content, report, pages)
+        return Verification(records, report, tuple(differences), content=content)
     except OSError as error:
         name = errors.shown(pathlib.Path(error.filename or directory).name)
         differences.append(f'{name}: cannot be read ({error.strerror or errors.shown(error)})')
         return Verification(None, None, tuple(differences))
-
-
-def _compared(
-    directory: pathlib.Path,
-    files: Mapping[str, pathlib.Path],
-    needed: Sequence[str],
-    differences: list[str],
-    pages: Pages,
-    is_export: bool,
-) -> Verification:
-    """Adds the differences that the contents of the files show."""
-    content = _files.read_bytes(directory / REPORT)
-    differences += _changed_files(directory, files, needed, content)
-    try:
-        records = archive.Records.read(directory)
-        if records.record.exported != is_export:
-            differences.append(f'{PLAN}: says that this is an export, and it is not')
-        report = records.report()
-    except ValueError as error:
-        return Verification(None, None, (*differences, errors.shown(error)))
-    if records.journal is not None:
-        differences += _changed_results(directory, files, records)
-        differences += _changed_tables(files, records)
-    differences += _changed_pages(directory, files, content, report, pages)
-    return Verification(records, report, tuple(differences), content=content)
 
 
 def _is_export(directory: pathlib.Path) -> bool:
@@ -161,7 +149,11 @@ def _changed_results(
     state, record, differences = journal.state, records.record, []
     if (directory / LEDGER).stat().st_size != journal.complete:
         differences.append(f'{LEDGER}: ends with a line that was cut off')
-    differences += _changed_record(journal, record)
+    if record.extensions != tuple(extended.step for extended in state.extended):
+        differences.append(f'{LEDGER}: its plan has other extensions than its events')
+    first = next(iter(journal.of_kind(Began)), None)
+    if first is not None and record.noise_key_digest != inputs.noise_key_digest(first.noise):
+        differences.append(f'{LEDGER}: its plan has another noise_key_digest than its first round')
     planned = record.plan.participation.rounds
     ended, begun = state.ended, state.begun
     if ended is not None and begun != planned and record.stop_at_accuracy is None:
@@ -198,15 +190,6 @@ def _is_of_rounds(files: Mapping[str, pathlib.Path], state: State) -> bool:
         return False
 
 
-def _changed_record(journal: Journal, record: archive.PlanRecord) -> Iterator[str]:
-    """How the record of the plan in the journal differs from the other events, a sentence each."""
-    if record.extensions != tuple(extended.step for extended in journal.state.extended):
-        yield f'{LEDGER}: its plan has other extensions than its events'
-    first = next(iter(journal.of_kind(Began)), None)
-    if first is not None and record.noise_key_digest != inputs.noise_key_digest(first.noise):
-        yield f'{LEDGER}: its plan has another noise_key_digest than its first round'
-
-
 def _changed_tables(files: Mapping[str, pathlib.Path], records: archive.Records) -> list[str]:
     """How the tables in the directory differ from those computed anew, a sentence each."""
     differences = []
@@ -215,7 +198,11 @@ def _changed_tables(files: Mapping[str, pathlib.Path], records: archive.Records)
             differences.append(f'{errors.shown(name)}: is missing')
             continue
         if name == archive.LOG:  # Of any size.
-            if not _is_log(files[name], records):
+            try:
+                is_same = ParticipationLog.load(files[name]) == records.log
+            except (OSError, ValueError):
+                is_same = False
+            if not is_same:
                 differences.append(f'{name}: is not the one of the journal and the cohorts')
             continue
         stated = _files.read_bytes(files[name])
@@ -223,13 +210,6 @@ def _changed_tables(files: Mapping[str, pathlib.Path], records: archive.Records)
             texts = _table_differences(name, stated, computed)
             differences += [f'{name}: {text}' for text in texts]
     return differences
-
-
-def _is_log(path: pathlib.Path, records: archive.Records) -> bool:
-    try:
-        return ParticipationLog.load(path) == records.log
-    except (OSError, ValueError):
-        return False
 
 
 def _table_differences(name: str, stated: bytes, computed: bytes) -> list[str]:
@@ -261,9 +241,10 @@ def _changed_pages(
         return [f'{REPORT}: not a privacy report ({errors.shown(error)})']
     version = written.get('text_version', 1)
     if type(version) is int and version < TEXT_VERSION:
+        begun_with = '' if report.about is None else report.about.version
         return [
             f'{REPORT}: has the words of text version {version}, and this version of dpfl computes '
-            f'those of {TEXT_VERSION}; {_older(report)}'
+            f'those of {TEXT_VERSION}; verify the run with dpfl {begun_with or "of its day"}'
         ]
     basis = 'the plan' if report.observed is None else 'plan and log'
     differences = []
@@ -280,9 +261,3 @@ def _changed_pages(
             difference = comparison.page_difference(stated, page)
             differences += [] if difference is None else [f'{name}: {difference}']
     return differences
-
-
-def _older(of: archive.PlanRecord | PrivacyReport) -> str:
-    """Which version of dpfl can verify a run of an older one."""
-    version = '' if of.about is None else of.about.version
-    return f'verify the run with dpfl {version or "of its day"}'

@@ -200,7 +200,7 @@ def observe(plan: PrivacyPlan, log: ParticipationLog) -> Observed | None:
         limits=limits,
         max_per_round=log.max_per_round,
         pattern_sensitivity=plain.sensitivity_of_norm(rounding.root_up(patterns.squared)),
-        pattern_is_exact=patterns.is_exact and all(part.is_attained() for part in plain.parts),
+        pattern_is_exact=patterns.is_exact and all(part.is_attained for part in plain.parts),
         clients=statistics.clients,
         smallest_cohort=int(sizes.min()),
         largest_cohort=int(sizes.max()),

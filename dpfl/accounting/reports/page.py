@@ -1,12 +1,10 @@
 """The page of a privacy report in Markdown, and its statement: what is guaranteed to whom."""
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dpfl import _json
-from dpfl.accounting.clipping import ClipCourse
-from dpfl.accounting.measured.measured import Measured, audit_section
+from dpfl.accounting.measured.measured import audit_section
 from dpfl.accounting.part import (
     ASSUMPTION,
     CHECKED,
@@ -17,7 +15,6 @@ from dpfl.accounting.part import (
     TOOK_PART,
     VOID,
 )
-from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.reports.sentences import counted
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
@@ -267,6 +264,9 @@ def sections(report: 'PrivacyReport') -> list[Section]:
         checked += f'\n\n{_bullets(report.observed.violations)}'
     if report.journal_head is not None:
         checked += f'\n\n{_HOW_TO_CHECK}'
+    audit = audit_section(report.measured) if report.measured else _NO_AUDIT
+    if report.measured and report.basis != 'plan':
+        audit = f'The claim is that of the plan, which the participation log breaks.\n\n{audit}'
     titled = [
         ('Who took part', took_part),
         ('What was checked', checked),
@@ -277,7 +277,7 @@ def sections(report: 'PrivacyReport') -> list[Section]:
         ('Numbers', _numbers(report)),
         ('Membership tests', report.tradeoff and _tradeoff(report, report.tradeoff)),
         ('Selection', report.selected and _selection(report, report.selected)),
-        ('Audit', _measured(report, report.measured) if report.measured else _NO_AUDIT),
+        ('Audit', audit),
         ('Course of the run', _bullets(report.history)),
         ('Remarks', report.remarks and f'{_REMARKS}\n\n{_bullets(report.remarks)}'),
         ('Glossary', _bullets(f'**{term}**: {meaning}' for term, meaning in _TERMS.items())),
@@ -300,6 +300,24 @@ def _checklist(report: 'PrivacyReport') -> str:
     kind = 'approximate DP' if is_approximate else 'zCDP'
     output = report.facts.text(DEFINITION, 'output')
     adjacency = report.facts.text(DEFINITION, 'adjacency')
+    holds, plan, ended = report.guarantee, report.plan, _early_end(report)
+    if report.uses_sampling:
+        assert plan.sampling is not None  # As the guarantee uses it.
+        participation = (
+            f'{plan.sampling.title()}, {plan.clients_per_round} of {plan.population} clients in '
+            f'each of {holds.rounds} rounds; the guarantee uses privacy amplification by sampling.'
+        )
+    else:
+        apart = f', at least {holds.min_separation} apart' if holds.max_participations > 1 else ''
+        participation = (
+            f'at most {holds.max_participations} of {holds.rounds} rounds per client{apart}.'
+        )
+    if ended:
+        rounds = f'The run ended {ended}.'
+    elif report.observed is None:
+        rounds = f'The plan has {counted(str(holds.rounds), "round")}.'
+    else:
+        rounds = f'The run had {counted(str(report.observed.rounds), "round")}.'
     return '\n'.join(
         [
             '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to '
@@ -312,10 +330,10 @@ def _checklist(report: 'PrivacyReport') -> str:
             f'    - *Adjacency*: {adjacency}',
             '3. **Accounting**',
             f'    - *Type*: {kind}; epsilon by {_accountant(report)}.',
-            f'    - *Participation*: {_participation(report)}',
+            f'    - *Participation*: {participation}',
             f'    - *Formal statement*: {statement(report)}',
             '    - *Verifiability*: `dpfl report` recomputes these numbers from the parameters '
-            f'above. {_rounds(report)}',
+            f'above. {rounds}',
         ]
     )
 
@@ -327,27 +345,6 @@ def _unit(report: 'PrivacyReport') -> str:
     return f'{size} clients with all of their data'
 
 
-def _rounds(report: 'PrivacyReport') -> str:
-    ended = _early_end(report)
-    if ended:
-        return f'The run ended {ended}.'
-    if report.observed is None:
-        return f'The plan has {counted(str(report.guarantee.rounds), "round")}.'
-    return f'The run had {counted(str(report.observed.rounds), "round")}.'
-
-
-def _participation(report: 'PrivacyReport') -> str:
-    holds, plan = report.guarantee, report.plan
-    if not report.uses_sampling:
-        apart = f', at least {holds.min_separation} apart' if holds.max_participations > 1 else ''
-        return f'at most {holds.max_participations} of {holds.rounds} rounds per client{apart}.'
-    assert plan.sampling is not None  # As the guarantee uses it.
-    return (
-        f'{plan.sampling.title()}, {plan.clients_per_round} of {plan.population} clients in each '
-        f'of {holds.rounds} rounds; the guarantee uses privacy amplification by sampling.'
-    )
-
-
 def _numbers(report: 'PrivacyReport') -> str:
     columns = [('plan', report.plan_guarantee)]
     for name, guarantee in (
@@ -356,23 +353,22 @@ def _numbers(report: 'PrivacyReport') -> str:
     ):
         if guarantee is not None:
             columns.append((name, guarantee))
-    round_up = rounding.round_up
-    rows: list[tuple[str, Callable[[Guarantee], int | str]]] = [
-        ('rounds', lambda g: g.rounds),
-        ('min separation', lambda g: g.min_separation),
-        ('max participations', lambda g: g.max_participations),
-        ('sensitivity (clip norm 1)', lambda g: round_up(g.sensitivity)),
-        ('rho (zCDP)', lambda g: round_up(g.rho)),
-        ('mu (Gaussian DP)', lambda g: round_up(g.mu)),
+    guarantees, round_up = [guarantee for _, guarantee in columns], rounding.round_up
+    rows = [
+        ['rounds', *(f'{holds.rounds}' for holds in guarantees)],
+        ['min separation', *(f'{holds.min_separation}' for holds in guarantees)],
+        ['max participations', *(f'{holds.max_participations}' for holds in guarantees)],
+        ['sensitivity (clip norm 1)', *(round_up(holds.sensitivity) for holds in guarantees)],
+        ['rho (zCDP)', *(round_up(holds.rho) for holds in guarantees)],
+        ['mu (Gaussian DP)', *(round_up(holds.mu) for holds in guarantees)],
     ]
-    rows += [
-        (f'epsilon at delta = {rounding.shown_delta(delta)}', functools.partial(_epsilon, place=i))
-        for i, delta in enumerate(report.deltas)
-    ]
-    table = _table(
-        ['', *(name for name, _ in columns)],
-        ([label, *(str(value(g)) for _, g in columns)] for label, value in rows),
-    )
+    for i, delta in enumerate(report.deltas):
+        rows.append([f'epsilon at delta = {rounding.shown_delta(delta)}'])
+        for holds in guarantees:
+            epsilon = holds.epsilons[i]
+            shown, exact = round_up(epsilon), round_up(epsilon, _DIGITS)
+            rows[-1].append(shown if shown == exact else f'{shown} ({exact})')
+    table = _table(['', *(name for name, _ in columns)], rows)
     return table if report.observed is None else f'{table}\n\n{_LOG_DIGEST_TEXT}'
 
 
@@ -418,20 +414,6 @@ def _selection(report: 'PrivacyReport', selected: Selected) -> str:
     )
 
 
-def _measured(report: 'PrivacyReport', measured: Measured) -> str:
-    text = audit_section(measured)
-    if report.basis == 'plan':
-        return text
-    return f'The claim is that of the plan, which the participation log breaks.\n\n{text}'
-
-
-def _epsilon(holds: Guarantee, place: int) -> str:
-    """Epsilon, rounded up, and in brackets with more digits, if it has more."""
-    epsilon = holds.epsilons[place]
-    shown, exact = rounding.round_up(epsilon), rounding.round_up(epsilon, _DIGITS)
-    return shown if shown == exact else f'{shown} ({exact})'
-
-
 def _mechanism(report: 'PrivacyReport') -> str:
     plan = report.plan
     part = 'part' if report.uses_sampling else 'not part'
@@ -444,21 +426,22 @@ def _mechanism(report: 'PrivacyReport') -> str:
     if plan.sampling is not None:
         own = plan.sampling.to_dict()
         lines += [f'{name.replace("_", " ")}: {value}' for name, value in own.items()]
-    course = [] if report.clip_course is None else _clip_norms(report.clip_course)
-    return '\n\n'.join([_bullets(lines), *course])
-
-
-def _clip_norms(course: ClipCourse) -> list[str]:
-    """What the course of a clip norm tells the next run, and the course."""
+    course = report.clip_course
+    if course is None:
+        return _bullets(lines)
     rows = [[f'{first}', f'{norm:.6g}'] for first, norm in course.norms[:_MOST_NORMS]]
     left = len(course.norms) - _MOST_NORMS
     if left > 0:
         first, norm = course.norms[-1]
         rows.append([f'and {left} later changes, the last in {first}', f'{norm:.6g}'])
-    return [
-        'The estimate of the quantile after the last round is '
-        f'{course.estimate:.6g}: `--clip_norm={course.estimate:.6g}` fixes the clip norm of '
-        'another run to it (Xu et al. 2023, section 2.5). Like the models, norms and estimate are '
-        'computed from noised sums alone. `metrics.csv` has them for every round.',
-        _table(['from round (counted from 0)', 'clip norm'], rows),
-    ]
+    return '\n\n'.join(
+        [
+            _bullets(lines),
+            # What the course tells the next run.
+            'The estimate of the quantile after the last round is '
+            f'{course.estimate:.6g}: `--clip_norm={course.estimate:.6g}` fixes the clip norm of '
+            'another run to it (Xu et al. 2023, section 2.5). Like the models, norms and estimate '
+            'are computed from noised sums alone. `metrics.csv` has them for every round.',
+            _table(['from round (counted from 0)', 'clip norm'], rows),
+        ]
+    )

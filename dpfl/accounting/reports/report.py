@@ -156,7 +156,20 @@ class PrivacyReport(Inputs):
 
     def __post_init__(self) -> None:
         inputs.check_noise(self.noise_key_digest, self.earlier_noise_key_digests)
-        _check_extensions(self)
+        # Extensions follow each other, and lead to the plan and its log.
+        steps = self.extensions
+        released = [step.released for step in steps]
+        planned = [*(step.planned for step in steps[1:]), self.plan.participation.rounds]
+        follows = [step.rounds for step in steps] == planned and released == sorted(released)
+        # The last round that began may have no cohort yet.
+        begun = math.inf if self.observed is None else self.observed.rounds + 1
+        if steps and not (follows and released[-1] <= begun):
+            raise errors.ArgumentError(
+                'extensions',
+                [dataclasses.astuple(step) for step in steps],
+                f'must begin with the rounds of the one before, and end with the {planned[-1]} '
+                'rounds of the plan and no more released rounds than the log has',
+            )
         if self.selection is None:
             return
         if self.plan.delta_before:
@@ -237,7 +250,7 @@ class PrivacyReport(Inputs):
     @property
     def history(self) -> tuple[str, ...]:
         """How the run differs from one that trains the rounds it was planned for, in sentences."""
-        return sentences.history(self)
+        return tuple(sentences.history(self))
 
     @functools.cached_property
     def facts(self) -> Facts:
@@ -503,6 +516,11 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
     mechanism = mechanisms.from_dict(values['mechanism_parameters'])
     plan = PrivacyPlan.from_dict(values['plan'], mechanism)
     accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
+    selection = None
+    if 'selection' in values:  # Its other keys are numbers and words.
+        stated = _json.checked_object('selection', values['selection'])
+        own = [field.name for field in dataclasses.fields(Selection)]
+        selection = Selection.from_dict({name: stated[name] for name in own if name in stated})
     report = PrivacyReport(
         plan=plan,
         deltas=inputs.deltas(values['deltas']),
@@ -518,29 +536,8 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
             else None
         ),
         journal_head=inputs.checked_key('journal_head', values.get('journal_head')),
-        selection=Selection.from_dict(values['selection']) if 'selection' in values else None,
+        selection=selection,
         **inputs.read(values, _REQUIRED),
     )
     comparison.refuse_more_texts('history', values.get('history', ()), report.history)
     return report
-
-
-def _check_extensions(report: PrivacyReport) -> None:
-    """Checks that extensions follow each other, and lead to the plan of a report and to its log.
-
-    Raises:
-      ArgumentError: if they do not.
-    """
-    steps = report.extensions
-    released = [step.released for step in steps]
-    planned = [*(step.planned for step in steps[1:]), report.plan.participation.rounds]
-    follows = [step.rounds for step in steps] == planned and released == sorted(released)
-    # The last round that began may have no cohort yet.
-    begun = math.inf if report.observed is None else report.observed.rounds + 1
-    if steps and not (follows and released[-1] <= begun):
-        raise errors.ArgumentError(
-            'extensions',
-            [dataclasses.astuple(step) for step in steps],
-            f'must begin with the rounds of the one before, and end with the {planned[-1]} rounds '
-            'of the plan and no more released rounds than the log has',
-        )

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from dpfl import _json, _validate
-from dpfl._validate import Limits
 from dpfl.accounting.plan import LEFT_OUT, PrivacyPlan
 from dpfl.accounting.reports import inputs, report
 from dpfl.accounting.reports.report import PrivacyReport
@@ -42,7 +41,7 @@ def of_reports() -> dict[str, Any]:
       ('nats', 'The first of `deltas`.')
     """
     settings, required = _settings()
-    schema = _joined(
+    parts = (
         _by_paths(PrivacyReport, report.PATHS_OF_PLAN),
         _object(settings, required),
         _by_paths(PrivacyReport, report.PATHS_OF_GUARANTEE),
@@ -55,6 +54,10 @@ def of_reports() -> dict[str, Any]:
         ),
         _by_paths(PrivacyReport, report.PATHS),
         _object({'composition': _of_type(Composition)}, ()),
+    )
+    schema = _object(
+        {key: value for part in parts for key, value in part['properties'].items()},
+        [name for part in parts for name in part['required']],
     )
     # Later versions may add keys.
     del schema['additionalProperties']
@@ -76,12 +79,6 @@ def _object(properties: Mapping[str, Any], required: Sequence[str]) -> dict[str,
         'properties': dict(properties),
         'required': list(required),
     }
-
-
-def _joined(*objects: dict[str, Any]) -> dict[str, Any]:
-    """An object with the keys of all."""
-    properties = {key: value for part in objects for key, value in part['properties'].items()}
-    return _object(properties, [name for part in objects for name in part['required']])
 
 
 def _settings() -> tuple[dict[str, Any], list[str]]:
@@ -141,7 +138,9 @@ def _attribute(kind: Any, path: str, *, is_given: bool = False) -> dict[str, Any
     hint = _hint(kind, name)
     if is_given and type(None) in typing.get_args(hint):
         hint = typing.get_args(hint)[0]
-    return {**_of_type(hint), 'description': _description(kind, name)}
+    text = _described(kind).get(name) or inspect.getdoc(_function(kind, name)) or ''
+    text = re.sub(r'\bNone\b', 'null', ' '.join(text.split('\n\n')[0].split()))
+    return {**_of_type(hint), 'description': text}
 
 
 def _hint(kind: Any, name: str) -> Any:
@@ -155,11 +154,6 @@ def _hint(kind: Any, name: str) -> Any:
 def _function(kind: Any, name: str) -> Any:
     member = inspect.getattr_static(kind, name)
     return member.func if isinstance(member, functools.cached_property) else member.fget
-
-
-def _description(kind: Any, name: str) -> str:
-    text = _described(kind).get(name) or inspect.getdoc(_function(kind, name)) or ''
-    return re.sub(r'\bNone\b', 'null', ' '.join(text.split('\n\n')[0].split()))
 
 
 @functools.cache
@@ -194,7 +188,10 @@ def _of_type(hint: Any) -> dict[str, Any]:
         return {**first, 'type': _types(first, *others)}
     if origin is Annotated:
         kind, limits = arguments
-        return _limited(_of_type(kind), limits)
+        values = {key: _json.plain(getattr(limits, name)) for name, key in _BOUNDS.items()}
+        schema = _of_type(kind)
+        schema |= {key: value for key, value in values.items() if value not in (None, '', [])}
+        return _or_null(schema) if limits.has_infinity else schema
     if origin is Literal:
         return {'const': arguments[0]}
     if origin in (list, tuple) and (origin is list or arguments[-1] is ...):
@@ -214,9 +211,3 @@ def _of_type(hint: Any) -> dict[str, Any]:
         names = [field.name for field in dataclasses.fields(hint)]
         return _object({name: _attribute(hint, name) for name in names}, names)
     return {'type': 'object'}
-
-
-def _limited(schema: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    values = {key: _json.plain(getattr(limits, name)) for name, key in _BOUNDS.items()}
-    schema |= {key: value for key, value in values.items() if value not in (None, '', [])}
-    return _or_null(schema) if limits.has_infinity else schema

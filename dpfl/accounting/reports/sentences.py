@@ -5,9 +5,7 @@ which the plan folds them, adds sentences and changes others; then the group, th
 the sentences for every reader, with which the page begins, last.
 """
 
-import dataclasses
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpfl.accounting import gaussian
@@ -22,11 +20,8 @@ from dpfl.accounting.part import (
     VOID,
     Facts,
 )
-from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.reports.inputs import Extension
 
 if TYPE_CHECKING:
-    from dpfl.accounting.reports.observed import Observed
     from dpfl.accounting.reports.report import PrivacyReport
 
 # False positive rate of the test that the first sentences describe.
@@ -53,10 +48,7 @@ def facts(report: 'PrivacyReport') -> Facts:
     _of_log(report, facts)
     _of_run(report, facts)
     _meaning(report, facts)
-    if report.observed is None:
-        _without_log(report, facts)
-    else:
-        _with_log(report, report.observed, facts)
+    _took_part(report, facts)
     return facts
 
 
@@ -252,63 +244,46 @@ def _of_run(report: 'PrivacyReport', facts: Facts) -> None:
             facts.put(NOT_COVERED, f'large_delta@{number}', '{text}', text=warning)
 
 
-def history(report: 'PrivacyReport') -> tuple[str, ...]:
+def history(report: 'PrivacyReport') -> list[str]:
     """How a run was extended, by which rule it stops, and which run it continues from."""
-    return (*_extended(report.extensions), *_stopping(report), *_forked(report.plan))
-
-
-def _forked(plan: PrivacyPlan) -> list[str]:
-    if not plan.earlier:
-        return []
-    runs = '; '.join(
-        f'{earlier.participation.rounds} rounds of {earlier.mechanism.name} with noise multiplier '
-        f'{earlier.noise_multiplier:g} and clip norm {earlier.clip_norm:g}, at most '
-        f'{earlier.participation.count} of them per client'
-        for earlier in plan.earlier
-    )
-    own = plan.participation.rounds
-    return [
-        f'The run begins with the model of an earlier run ({runs}). The guarantee is that of all '
-        f'rounds planned there and of the {own} rounds here together, for clients that take part '
-        'in both as each plan allows. Sensitivity and noise multiplier are those of this run. '
-        'Rounds that the earlier run trains beyond its plan, and other runs that begin with its '
-        'model, are not part of it.'
+    sentences = [
+        f'It was planned for {step.planned} rounds, and extended to {step.rounds} when '
+        f'{step.released} had been released.'
+        for step in report.extensions
     ]
-
-
-def _extended(extensions: Sequence[Extension]) -> list[str]:
-    if not extensions:
-        return []
-    last = extensions[-1].rounds
-    return [
-        *(
-            f'It was planned for {planned} rounds, and extended to {rounds} when {released} had '
-            'been released.'
-            for released, planned, rounds in map(dataclasses.astuple, extensions)
-        ),
-        f'The guarantee is that of all {last} rounds, as if they had been planned from the '
-        'beginning: noise that was used keeps its amount, and epsilon is larger than that of the '
-        'shorter run. If what was released had a part in the decision to go on, the number of '
-        'rounds is itself a result; the guarantee does not cover that choice.',
-    ]
-
-
-def _stopping(report: 'PrivacyReport') -> list[str]:
-    accuracy, planned, seen = (
-        report.stop_at_accuracy,
-        report.plan.participation.rounds,
-        report.observed,
-    )
-    if accuracy is None:
-        return []
-    stopped = f' It stopped after {seen.rounds}.' if seen and seen.rounds < planned else ''
-    return [
-        f'The run stops at the first evaluation with an accuracy of at least {accuracy:g}.'
-        f'{stopped} This rule reads the data of the held-out clients without noise, so the number '
-        'of rounds depends on their data, which the guarantee does not cover. For the clients '
-        f'that train, the guarantee is that of all {planned} planned rounds, which is an upper '
-        'bound however early the run stops.',
-    ]
+    if report.extensions:
+        sentences.append(
+            f'The guarantee is that of all {report.extensions[-1].rounds} rounds, as if they had '
+            'been planned from the beginning: noise that was used keeps its amount, and epsilon is '
+            'larger than that of the shorter run. If what was released had a part in the decision '
+            'to go on, the number of rounds is itself a result; the guarantee does not cover that '
+            'choice.'
+        )
+    own, seen = report.plan.participation.rounds, report.observed
+    if report.stop_at_accuracy is not None:
+        stopped = f' It stopped after {seen.rounds}.' if seen and seen.rounds < own else ''
+        sentences.append(
+            'The run stops at the first evaluation with an accuracy of at least '
+            f'{report.stop_at_accuracy:g}.{stopped} This rule reads the data of the held-out '
+            'clients without noise, so the number of rounds depends on their data, which the '
+            'guarantee does not cover. For the clients that train, the guarantee is that of all '
+            f'{own} planned rounds, which is an upper bound however early the run stops.'
+        )
+    if report.plan.earlier:
+        runs = '; '.join(
+            f'{earlier.participation.rounds} rounds of {earlier.mechanism.name} with noise '
+            f'multiplier {earlier.noise_multiplier:g} and clip norm {earlier.clip_norm:g}, at most '
+            f'{earlier.participation.count} of them per client'
+            for earlier in report.plan.earlier
+        )
+        sentences.append(
+            f'The run begins with the model of an earlier run ({runs}). The guarantee is that of '
+            f'all rounds planned there and of the {own} rounds here together, for clients that '
+            'take part in both as each plan allows. Sensitivity and noise multiplier are those of '
+            'this run. Rounds that the earlier run trains beyond its plan, and other runs that '
+            'begin with its model, are not part of it.'
+        )
+    return sentences
 
 
 def _meaning(report: 'PrivacyReport', facts: Facts) -> None:
@@ -373,20 +348,22 @@ def _of_100(share: float) -> str:
     return f'{min(100.0, math.ceil(1000 * share) / 10):g}'
 
 
-def _without_log(report: 'PrivacyReport', facts: Facts) -> None:
-    facts.put(
-        TOOK_PART,
-        'clients',
-        'Who took part is not known here. The plan has {cohort} in each of {rounds:,} rounds, and '
-        '{limits}.',
-        cohort=counted(f'{report.plan.clients_per_round:,}', 'client'),
-        rounds=report.plan.participation.rounds,
-        limits=_limits(report),
-    )
-    facts.put(CHECKED, 'log', 'Nothing: this report is of a plan, which was compared with no log.')
-
-
-def _with_log(report: 'PrivacyReport', seen: 'Observed', facts: Facts) -> None:
+def _took_part(report: 'PrivacyReport', facts: Facts) -> None:
+    seen = report.observed
+    if seen is None:
+        facts.put(
+            TOOK_PART,
+            'clients',
+            'Who took part is not known here. The plan has {cohort} in each of {rounds:,} rounds, '
+            'and {limits}.',
+            cohort=counted(f'{report.plan.clients_per_round:,}', 'client'),
+            rounds=report.plan.participation.rounds,
+            limits=_limits(report),
+        )
+        facts.put(
+            CHECKED, 'log', 'Nothing: this report is of a plan, which was compared with no log.'
+        )
+        return
     planned = report.plan.participation.rounds
     counts = seen.clients_by_participations
     times = [f'{clients:,} {_times(count)}' for count, clients in counts[:_MOST_COUNTS]]

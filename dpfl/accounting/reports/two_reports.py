@@ -57,7 +57,18 @@ def compare(
         verdict = 'equal'
     else:
         verdict = 'crossing' if len(stretches) > 1 else stretches[0].lower
+    epsilons: list[dict[str, Any]] = []
     deltas = sorted({delta for report in both for delta in report.deltas}, reverse=True)
+    for delta in () if obstacles else deltas:
+        # Of what is released, by the best accountant; None without a guarantee.
+        epsilons.append({'delta': delta})
+        for side, report in zip(SIDES, both, strict=True):
+            event, neighbours = report.dp_event(), report.plan.neighbours
+            best = functools.partial(events.bound, event, method='best', neighbours=neighbours)
+            epsilon = part.with_slack(best, delta, report.slack).epsilon
+            epsilons[-1][side] = _json.finite(epsilon)
+    plans = [{'mechanism': report.plan.mechanism.name, **report.plan.to_dict()} for report in both]
+    absent = (comparison.MISSING, comparison.NOT_A_KEY)
     return {
         'reports': list(names),
         'more_private': verdict,
@@ -68,9 +79,13 @@ def compare(
         },
         'obstacles': obstacles,
         'reasons': [] if obstacles else list(_reasons(both)),
-        'epsilon': [] if obstacles else [_epsilons(both, delta) for delta in deltas],
+        'epsilon': epsilons,
         'tradeoff': [dataclasses.asdict(stretch) for stretch in stretches],
-        'parameters': _parameters(both),
+        # The parameters in which the plans differ, by name; None for one that a plan has not.
+        'parameters': {
+            name: {side: None if x in absent else x for side, x in zip(SIDES, pair, strict=True)}
+            for name, *pair in comparison.differences(plans[0], plans[1])
+        },
         'assumptions': _only(both, part.ASSUMPTION),
         'not_covered': _only(both, part.NOT_COVERED),
         'notes': [],
@@ -95,16 +110,6 @@ def _obstacles(both: _Both) -> Iterator[str]:
                 f'A guarantee with sampling={report.plan.sampling_name} is known at the deltas of '
                 'its report only, which is too little for a verdict.'
             )
-
-
-def _epsilons(both: _Both, delta: float) -> dict[str, Any]:
-    """Epsilons of what is released, by the best accountant; None without a guarantee."""
-    values: dict[str, Any] = {'delta': delta}
-    for side, report in zip(SIDES, both, strict=True):
-        event, neighbours = report.dp_event(), report.plan.neighbours
-        best = functools.partial(events.bound, event, method='best', neighbours=neighbours)
-        values[side] = _json.finite(part.with_slack(best, delta, report.slack).epsilon)
-    return values
 
 
 def _mu(report: PrivacyReport) -> float | None:
@@ -150,18 +155,6 @@ def _statement(verdict: str, stretches: Sequence[Stretch], both: _Both) -> str:
             'to 1 - 1e-6: this is about what is proven.'
         )
     return text
-
-
-def _parameters(both: _Both) -> dict[str, dict[str, Any]]:
-    """The pairs of values, by name, of the parameters in which the plans differ; None for none."""
-    first, second = (
-        {'mechanism': report.plan.mechanism.name, **report.plan.to_dict()} for report in both
-    )
-    absent = (comparison.MISSING, comparison.NOT_A_KEY)
-    return {
-        name: {side: None if x in absent else x for side, x in zip(SIDES, pair, strict=True)}
-        for name, *pair in comparison.differences(first, second)
-    }
 
 
 def _only(both: _Both, kind: str) -> dict[str, list[str]]:
@@ -335,8 +328,14 @@ class Composition:
 def to_dict(reports: Sequence[PrivacyReport]) -> dict[str, Any]:
     """The joint guarantee as values that JSON has, with its statement; arguments of `guarantee`."""
     joint = guarantee(reports)
+    words = ''
+    if joint.finite_epsilon is not None:
+        kind = f'{rounding.round_up(joint.revealed)}-approximate ' if joint.revealed else ''
+        words = '' if joint.rho is None else f'{kind}{rounding.round_up(joint.rho)}-zCDP and '
+        delta = rounding.shown_delta(joint.delta)
+        words += f'({rounding.round_up(joint.epsilon)}, {delta})-DP'
     composition = Composition(
-        page.statement_together(reports, _in_words(joint)),
+        page.statement_together(reports, words),
         len(reports),
         joint.rho,
         joint.delta,
@@ -345,12 +344,3 @@ def to_dict(reports: Sequence[PrivacyReport]) -> dict[str, Any]:
         *(any(getattr(report, name) for report in reports) for name in _FLAGS),
     )
     return _json.plain(composition)
-
-
-def _in_words(joint: JointGuarantee) -> str:
-    """The guarantee in words, rounded up; empty if there is none."""
-    if joint.finite_epsilon is None:
-        return ''
-    kind = f'{rounding.round_up(joint.revealed)}-approximate ' if joint.revealed else ''
-    rho = '' if joint.rho is None else f'{kind}{rounding.round_up(joint.rho)}-zCDP and '
-    return f'{rho}({rounding.round_up(joint.epsilon)}, {rounding.shown_delta(joint.delta)})-DP'

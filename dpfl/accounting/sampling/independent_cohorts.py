@@ -86,7 +86,10 @@ def worst_groups(mechanism: mechanisms.Mechanism, groups: int) -> tuple[Turns, .
         if attained.any():
             candidates = envelope[:, None]
         if candidates.shape[1] <= _MOST_PAIRED:
-            candidates = candidates[:, _undominated(candidates)]
+            # Without columns that are at most as large as another one in all rows.
+            below = np.all(candidates[:, :, None] <= candidates[:, None, :], axis=0)
+            np.fill_diagonal(below, False)
+            candidates = candidates[:, ~np.any(below, axis=1)]
             norms = np.count_nonzero(np.unique(candidates))
             if norms <= _MOST_NORMS and candidates.shape[1] <= _MOST_GROUPS:
                 return tuple(_counted(turns) for turns in candidates.T)
@@ -133,13 +136,6 @@ def _rounded_up(table: np.ndarray, share: float) -> np.ndarray:
     last = np.append(levels[1:] != levels[:-1], True)
     largest = values[np.flatnonzero(last)]
     return largest[np.cumsum(np.append(0, last[:-1]))][places].reshape(table.shape)
-
-
-def _undominated(candidates: np.ndarray) -> np.ndarray:
-    """Which of different columns are at least as large, in all rows, as no other, bool [groups]."""
-    below = np.all(candidates[:, :, None] <= candidates[:, None, :], axis=0)
-    np.fill_diagonal(below, False)
-    return ~np.any(below, axis=1)
 
 
 def _counted(norms: np.ndarray) -> Turns:
@@ -212,6 +208,7 @@ class WithoutReplacement(IndependentRounds):
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one', 'replace_one_half_shift')
     covers_groups: ClassVar[bool] = True
     has_one_size: ClassVar[bool] = True
+    is_attained = False
 
     def _check(self, plan: 'PrivacyPlan') -> None:
         super()._check(plan)
@@ -221,9 +218,6 @@ class WithoutReplacement(IndependentRounds):
                 raise errors.ArgumentError(
                     'adjacency', plan.adjacency, f'must be zero_out or replace_one with {name}'
                 )
-
-    def is_attained(self) -> bool:
-        return False
 
     def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
         return shift * 2.0 if plan.adjacency == 'zero_out' else shift

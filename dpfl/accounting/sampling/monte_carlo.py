@@ -286,10 +286,14 @@ def _sums(
 
     def of_chunk(place: int) -> tuple[_Sums, _Sums]:
         generator = np.random.default_rng([*stream, place])
-        both = release.samples(generator, sizes[place], tilts)
-        step = release.end / _POINTS
-        removed, added = (_binned(*samples, step, release.rounding) for samples in both)
-        return removed, added
+        step, sums = release.end / _POINTS, []
+        for losses, log_weights in release.samples(generator, sizes[place], tilts):
+            counted = losses > -release.rounding  # Smaller ones pay nothing at epsilons from 0 on.
+            places = np.ceil((losses[counted] + release.rounding) / step)
+            places = np.clip(places, 0, _POINTS + 1).astype(np.int64)
+            weights = np.exp(log_weights[counted] + release.rounding)
+            sums.append(np.bincount(places, weights, _POINTS + 2))
+        return sums[0], sums[1]
 
     removed, added = np.zeros(_POINTS + 2), np.zeros(_POINTS + 2)
     done = 0
@@ -301,14 +305,6 @@ def _sums(
             done += sizes[place]
             on_progress(done / count)
     return removed, added
-
-
-def _binned(losses: np.ndarray, log_weights: np.ndarray, step: float, rounding: float) -> _Sums:
-    counted = losses > -rounding  # Smaller ones pay nothing at epsilons from 0 on.
-    places = np.ceil((losses[counted] + rounding) / step)
-    places = np.clip(places, 0, _POINTS + 1).astype(np.int64)
-    weights = np.exp(log_weights[counted] + rounding)
-    return np.bincount(places, weights, _POINTS + 2)
 
 
 def _epsilon_of(
@@ -397,6 +393,7 @@ class Estimated(base.Sampling):
       groups: b, of the kind.
     """
 
+    is_attained = False
     has_own_bound: ClassVar[bool] = True
     caveat: ClassVar[str] = (
         'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
@@ -418,9 +415,6 @@ class Estimated(base.Sampling):
                     'has a guarantee that is estimated, which cannot be composed with '
                     f'{part.words}',
                 )
-
-    def is_attained(self) -> bool:
-        return False
 
     def norm(self, plan: 'PrivacyPlan') -> float:
         """The norm of all rounds of a client."""

@@ -33,10 +33,6 @@ def _sums(*failures, coordinates=500):
     return sums.SumTests(_ROUNDS, (coordinates, coordinates), 'done', power, failures)
 
 
-def _sums_of_another_run():
-    return json.dumps({**_sums().to_dict(), 'rounds': _ROUNDS + 1}).encode()
-
-
 def _scores(mean=0.5, pattern=None, count=200, tests=None):
     random = np.random.default_rng(0)
     took_part = np.arange(count) % 2 == 0
@@ -74,7 +70,11 @@ def test_the_file_holds_the_scores(tmp_path):
         {'sums': np.frombuffer(b'{}', np.uint8)},
         {'sums': np.frombuffer(b'[' * 100_000, np.uint8)},
         {'sums': np.zeros(3)},
-        {'sums': np.frombuffer(_sums_of_another_run(), np.uint8)},
+        {
+            'sums': np.frombuffer(
+                json.dumps({**_sums().to_dict(), 'rounds': _ROUNDS + 1}).encode(), np.uint8
+            )
+        },
     ],
 )
 def test_other_files_are_refused_by_name(tmp_path, change):

@@ -32,11 +32,6 @@ def _cohorts(population, probability, cap):
     return found
 
 
-def _curves(population, probability, cap, noise_multiplier):
-    """`_curves_of` one round."""
-    return _curves_of([_cohorts(population, probability, cap)], population, noise_multiplier)
-
-
 def _curves_of(rounds, population, noise_multiplier):
     """delta(epsilon) of one or two rounds, for each choice of updates of +1 or -1.
 
@@ -81,7 +76,7 @@ def _event(population, probability, cap, noise_multiplier, rounds=1):
 )
 def test_no_accountant_reports_less_than_the_exact_curve(population, probability, cap, delta):
     event = _event(population, probability, cap, 1.3)
-    curves = list(_curves(population, probability, cap, 1.3))
+    curves = list(_curves_of([_cohorts(population, probability, cap)], population, 1.3))
     for method in ('pld', 'rdp'):
         epsilon = accounting.epsilon_of_event(event, delta, method)
         assert max(curve(epsilon) for curve in curves) <= delta * (1 + 1e-6), method
