@@ -188,16 +188,14 @@ def _of_curves(orders: Sequence[tuple[np.ndarray, np.ndarray]], rates: Sequence[
             largest[i] = max(largest[i], min(direct, indirect))
     largest = np.minimum(largest * (1 + _ROUNDING), 1.0)
     points = zip(rates, largest.tolist(), strict=True)
-    advantage = min(_advantage(*order) for order in orders) * (1 + _ROUNDING)
-    return Tradeoff(tuple(points), min(1.0, advantage))
-
-
-def _advantage(epsilons: np.ndarray, deltas: np.ndarray) -> float:
-    """The advantage, which is delta at epsilon 0, from points on either side of 0."""
-    below, above = epsilons <= 0, epsilons >= 0
-    # Delta does not increase with epsilon, and 1 - delta at most by the factor e^epsilon.
-    from_above = 1 - np.exp(-epsilons[above]) * (1 - deltas[above])
-    return float(min(deltas[below].min(initial=1.0), from_above.min(initial=1.0)))
+    # The advantage is delta at epsilon 0, from points on either side of 0. Delta does not increase
+    # with epsilon, and 1 - delta at most by the factor e^epsilon.
+    advantage = 1.0
+    for epsilons, deltas in orders:
+        below, above = epsilons <= 0, epsilons >= 0
+        from_above = 1 - np.exp(-epsilons[above]) * (1 - deltas[above])
+        advantage = min(advantage, deltas[below].min(initial=1.0), from_above.min(initial=1.0))
+    return Tradeoff(tuple(points), min(1.0, float(advantage) * (1 + _ROUNDING)))
 
 
 # From false positive rates to a trade-off curve at these.

@@ -169,23 +169,14 @@ def _of_pair(pair: DominatingPair, step: float, log_tail: float) -> tuple[Losses
         positive = np.pad(positive, (0, longest - positive.size))
         positive += probability * np.pad(masses, (0, longest - masses.size))
         infinite += probability * beyond
-    losses = _symmetrised(positive[1:], infinite, step)
-    return losses, losses
-
-
-def _symmetrised(positive: np.ndarray, infinite: float, step: float) -> Losses:
-    """Losses of which those above 0 are given, and those below 0 are of the opposite order.
-
-    Args:
-      positive: masses of the losses `step, 2 step, ...`.
-      infinite: mass of an infinite loss.
-      step: of the grid.
-    """
+    # Losses below 0 are of the opposite order: of `-step, -2 step, ...`.
+    positive = positive[1:]
     negative = positive * np.exp(-step * np.arange(1, positive.size + 1))
     # Symmetry leaves this to a loss of 0; it is below 0 by rounding only.
     none = max(1 - infinite - positive.sum() - negative.sum(), 0.0)
     masses = np.concatenate([negative[::-1], [none], positive])
-    return _losses(-positive.size, masses, infinite)
+    losses = _losses(-positive.size, masses, infinite)
+    return losses, losses
 
 
 def _upwards(
@@ -308,7 +299,17 @@ def epsilon(
     """
     try:
         orders, step = _orders(parts, delta, most, coarseness)
-        return max(_of_order(order, step, delta) for order in orders)
+        epsilons = []
+        for order in orders:
+            target = (delta - _infinite(order)) * (1 - _ROUNDING)
+            if target <= 0:
+                return math.inf
+            theta = _tilt(order, math.log(target))
+            # With a large delta the Chernoff bound is far from tight, and its tilt too steep.
+            flatter = (1.0,) if delta < _LARGE_DELTA else _FLATTER_TILTS
+            profiles = (_curve(order, theta * factor, step) for factor in flatter)
+            epsilons.append(min(_crossing(*curve, step, target) for curve in profiles))
+        return max(epsilons)
     except (OverflowError, ValueError, ZeroDivisionError, FloatingPointError):
         return math.inf  # dp_accounting does not support such small or large numbers.
 
@@ -400,17 +401,6 @@ def _spread(release: SampledRelease, log_tail: float) -> float:
         np.logaddexp(absent, math.log(probability) + reach)
         - np.logaddexp(absent, math.log(probability) - reach)
     )
-
-
-def _of_order(parts: _Parts, step: float, delta: float) -> float:
-    """Epsilon at `delta` of the sum of independent losses, each taken `count` times."""
-    target = (delta - _infinite(parts)) * (1 - _ROUNDING)
-    if target <= 0:
-        return math.inf
-    theta = _tilt(parts, math.log(target))
-    # With a large delta the Chernoff bound is far from tight, and its tilt too steep.
-    flatter = (1.0,) if delta < _LARGE_DELTA else _FLATTER_TILTS
-    return min(_crossing(*_curve(parts, theta * factor, step), step, target) for factor in flatter)
 
 
 def _infinite(parts: _Parts) -> float:

@@ -114,17 +114,16 @@ def _in_units_of_q(
 
 def _log_mass(intervals: list[tuple[float, float]]) -> float:
     """Logarithm of the probability of a union of intervals under N(0, 1)."""
-    logs = [_log_interval(low, high) for low, high in intervals]
+    logs = []
+    for low, high in intervals:
+        if low > 0:  # The upper tail is that of the mirror image, without cancellation.
+            low, high = -high, -low
+        outer, inner = scipy.special.log_ndtr(high), scipy.special.log_ndtr(low)
+        if inner == -math.inf:
+            logs.append(outer)
+        elif inner < outer:
+            logs.append(outer + math.log1p(-math.exp(inner - outer)))
     return float(scipy.special.logsumexp(logs)) if logs else -math.inf
-
-
-def _log_interval(low: float, high: float) -> float:
-    if low > 0:  # The upper tail is that of the mirror image, without cancellation.
-        low, high = -high, -low
-    outer, inner = scipy.special.log_ndtr(high), scipy.special.log_ndtr(low)
-    if inner == -math.inf:
-        return float(outer)
-    return float(outer + math.log1p(-math.exp(inner - outer))) if inner < outer else -math.inf
 
 
 def _difference(first: float, second: float) -> float:

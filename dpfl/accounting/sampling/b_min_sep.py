@@ -145,31 +145,28 @@ class Release(monte_carlo.Release):
         margin = self._bands - 1
         padded = np.zeros((self.width + 2 * margin, count))
         products = padded[margin : margin + self.width]
-        self._inner_products(generator.standard_normal((self.width, count)), products)
+        noise = generator.standard_normal((self.width, count))
+        block = max(self._bands, _BLOCK)
+        for first in range(0, self.width, block):
+            rows = slice(first, first + block + self._bands)
+            columns = slice(first, first + block)
+            products[columns] = self._matrix[rows, columns].T @ noise[rows]
         half = self._norms[:, None] / 2
         along = self._rate * products.sum(axis=0) - r * self.square_of_mean
         counterweight = r * along + r * r * self.square_of_mean / 2
         gain = -self._log_ratio(products - half - r * self._towards[:, None])
-        columns = np.arange(count)
+        samples = np.arange(count)
         for rounds in self._sets(generator, count, s):
             (some,) = np.nonzero(rounds < self.width)
             at = rounds[some]
-            rows = at[:, None] + np.arange(2 * margin + 1)
-            padded[rows, columns[some, None]] += s * self._overlaps[at]
+            near = at[:, None] + np.arange(2 * margin + 1)
+            padded[near, samples[some, None]] += s * self._overlaps[at]
         products -= half
         loss = self._log_ratio(products)
         if s == 1:
             return (loss, np.zeros(count)), (gain, counterweight)
         tilted = self._log_ratio(s * products) - self._log_total(s)
         return (loss, loss - tilted), (gain, counterweight)
-
-    def _inner_products(self, noise: np.ndarray, out: np.ndarray) -> None:
-        """Of the noise [rounds, count] with all columns, into [rounds, count]."""
-        block = max(self._bands, _BLOCK)
-        for first in range(0, self.width, block):
-            columns = slice(first, first + block)
-            rows = slice(first, first + block + self._bands)
-            out[columns] = self._matrix[rows, columns].T @ noise[rows]
 
     def _log_ratio(self, logs: np.ndarray) -> np.ndarray:
         """Logarithm of the mean over sets of the product of `exp(logs)` of their rounds, [count].
