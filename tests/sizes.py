@@ -1,4 +1,4 @@
-"""Cases of a test that only the larger sizes of the tests have (CONTRIBUTING.md)."""
+"""Tests, and cases of a test, that only the larger sizes of the tests have (CONTRIBUTING.md)."""
 
 import pytest
 
@@ -11,3 +11,13 @@ def standard(*case):
 def exhaustive(*case):
     """A case that takes longer."""
     return pytest.param(*case, marks=pytest.mark.exhaustive)
+
+
+def trains(test):
+    """A test that runs rounds in TFF, which takes seconds."""
+    return pytest.mark.tff(pytest.mark.standard(test))
+
+
+def trains_long(test):
+    """The same, but it takes longer."""
+    return pytest.mark.tff(pytest.mark.exhaustive(test))

@@ -12,7 +12,7 @@ import pytest
 
 from dpfl import ParticipationLog, _storage, accounting, errors
 from dpfl.accounting.records import archive
-from dpfl.simulation import checkpoint, program, run_directory
+from dpfl.simulation import checkpoint
 from dpfl.simulation.training import ExecutionConfig
 from tests import paths, runs
 from tests.simulation import toy_experiment
@@ -28,25 +28,8 @@ def _experiment():
 @pytest.fixture(scope='module', name='reference')
 def _reference(experiment, tmp_path_factory):
     path = tmp_path_factory.mktemp('reference')
-    _train(experiment, path)
+    toy_experiment.run(experiment, path)
     return path
-
-
-def _train(experiment, path, resume=True):
-    directory = run_directory.RunDirectory(path, resume=resume)
-    return program.run_training(experiment, directory)
-
-
-def _failing(experiment, t, fail):
-    """The experiment, with a fault when the data of round `t` is asked for."""
-    asked = itertools.count()
-
-    def client_data(client):
-        if next(asked) == 3 * t:
-            fail()
-        return toy_experiment.rows(client)
-
-    return dataclasses.replace(experiment, client_data=client_data)
 
 
 def _assert_stated(path, experiment, rounds):
@@ -58,7 +41,7 @@ def _assert_stated(path, experiment, rounds):
 
 
 def _assert_resumed(experiment, path, reference):
-    _train(experiment, path)
+    toy_experiment.run(experiment, path)
     assert not runs.differences(path, reference)
 
 
@@ -68,7 +51,7 @@ def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_p
         np.ones(1 << 55)
 
     with pytest.raises(MemoryError, match='Unable to allocate'):
-        _train(_failing(experiment, 3, fail), tmp_path)
+        toy_experiment.run(toy_experiment.failing(experiment, 3, fail), tmp_path)
     # No checkpoint was due.
     assert checkpoint.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 3
     # The data of the fourth were missing: nothing was released of it, nor about to be.
@@ -92,7 +75,7 @@ def test_an_interrupt_between_disk_and_memory_leaves_a_true_log_and_report(
     seen = itertools.count()
     monkeypatch.setattr(_storage, 'append', appending)
     with pytest.raises(KeyboardInterrupt):
-        _train(experiment, tmp_path)
+        toy_experiment.run(experiment, tmp_path)
     _assert_stated(tmp_path, experiment, 4)
     _assert_resumed(experiment, tmp_path, reference)
 
@@ -142,7 +125,7 @@ def test_no_round_is_released_into_another_directory(experiment, reference, tmp_
 
     with pytest.raises(errors.StorageError, match=f'{path}') as caught:
         often = dataclasses.replace(experiment, execution=ExecutionConfig(checkpoint_every=1))
-        _train(_failing(often, 3, fail), path)
+        toy_experiment.run(toy_experiment.failing(often, 3, fail), path)
     assert '\n' not in str(caught.value)
     if change is not _remove_ledger:
         assert _contents(path) == contents[0]

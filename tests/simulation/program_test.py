@@ -7,7 +7,6 @@ from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
-from dpfl.simulation import program, run_directory
 from tests import runs
 from tests.simulation import toy_experiment
 
@@ -16,15 +15,11 @@ pytestmark = pytest.mark.usefixtures('undrawn')
 _ROUNDS = toy_experiment.ROUNDS
 
 
-def _trained(path, **changes):
-    experiment = toy_experiment.in_numpy(**changes)
-    return experiment, program.run_training(experiment, run_directory.RunDirectory(path))
-
-
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
     path = tmp_path_factory.mktemp('run')
-    return path, *_trained(path, train_metrics_released=True)
+    experiment = toy_experiment.in_numpy(train_metrics_released=True)
+    return path, experiment, toy_experiment.run(experiment, path)
 
 
 def test_metrics_have_a_row_for_each_round(run):
@@ -59,7 +54,8 @@ def test_report_and_log_agree_with_the_run(run):
 
 @pytest.mark.parametrize('planned, warnings', [(3, 0), (30, 1)])
 def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_path, caplog):
-    _trained(tmp_path, plan_fields={'clients_per_round': planned})
+    fields = {'clients_per_round': planned}
+    toy_experiment.run(toy_experiment.in_numpy(plan_fields=fields), tmp_path)
     found = [each.getMessage() for each in caplog.records if 'clients came' in each.getMessage()]
     assert len(found) == warnings
     if found:
@@ -71,7 +67,7 @@ def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_pat
 
 def test_an_empty_address_leaves_ray_out(tmp_path):
     """`--resume --ray=`: a run that began on Ray could only go on with Ray."""
-    _trained(tmp_path, ray='', ray_timeout=9.0)
+    toy_experiment.run(toy_experiment.in_numpy(ray='', ray_timeout=9.0), tmp_path)
     assert 'ray_losses' not in (tmp_path / 'ledger.jsonl').read_text()
 
 
@@ -86,9 +82,3 @@ def test_an_empty_address_leaves_ray_out(tmp_path):
 def test_bad_fields_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         toy_experiment.in_numpy(**changes)
-
-
-def test_train_metrics_stay_out_unless_asked_for(tmp_path):
-    directory = run_directory.RunDirectory(tmp_path)
-    program.run_training(toy_experiment.in_numpy(rounds=1), directory)
-    assert 'train_' not in (tmp_path / 'metrics.csv').read_text()

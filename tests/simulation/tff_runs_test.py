@@ -1,5 +1,6 @@
 """Whole runs of a process of TFF: a run learns, adapts its clip norm, and is copied."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,23 +9,22 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import verification
-from dpfl.simulation import program, run_directory
 from tests import runs
 from tests.simulation import toy_experiment
 
 pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('undrawn')]
 
 
-def _run(experiment, path):
-    """The weights of the model as one vector."""
-    program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
+def _model(experiment, path):
+    """The weights of the model of a run as one vector."""
+    toy_experiment.run(experiment, path)
     with np.load(path / 'model.npz') as model:
         return np.concatenate([np.ravel(model[name]) for name in model])
 
 
 @pytest.mark.standard
 def test_a_run_learns(tmp_path):
-    weights = _run(toy_experiment.experiment(), tmp_path)
+    weights = _model(toy_experiment.experiment(), tmp_path)
     np.testing.assert_allclose(weights, toy_experiment.TARGET, atol=0.1)
     assert float(runs.metrics(tmp_path)[-1]['loss']) < 0.05
 
@@ -42,7 +42,7 @@ def test_the_course_of_an_adaptive_clip_norm_is_that_of_the_algorithm(tmp_path):
             adaptive_clip=accounting.AdaptiveClip(0.6, learning_rate=1.5, count_stddev=4.0),
         ),
     )
-    _run(experiment, tmp_path)
+    toy_experiment.run(experiment, tmp_path)
     rows = runs.metrics(tmp_path)
     names = ('clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
     norms, estimates, counts, restarts = (
@@ -67,13 +67,12 @@ def test_the_course_of_an_adaptive_clip_norm_is_that_of_the_algorithm(tmp_path):
 _DONE = 2
 
 
-def _experiment(place, noise, client_data):
+def _experiment(place, noise):
     storage = None if place is None else mechanisms.NoiseStorage(place, 1e-9, 'for a test')
     return toy_experiment.experiment(
         noise_multiplier=100.0,
         rounds=_DONE + 1,
         noise_storage=storage,
-        client_data=client_data,
         checkpoint_every=1,
         plan_fields={'noise': noise},
     )
@@ -89,26 +88,22 @@ def _experiment(place, noise, client_data):
 )
 def test_a_run_that_is_copied_and_continued_with_other_data_has_other_noise(tmp_path, place, noise):
     """Else noise would cancel in their difference. The same data give the same model."""
-    asked = []
 
-    def until_the_last_round(client):
-        asked.append(client)
-        if len(asked) > 3 * _DONE:
-            raise KeyError('stopped')
-        return toy_experiment.data(client)
+    def stop():
+        raise KeyError('stopped')
 
+    experiment = _experiment(place, noise)
     with pytest.raises(KeyError, match='stopped'):
-        _run(_experiment(place, noise, until_the_last_round), tmp_path / 'run')
-    first = len(asked)
-    copies = [shutil.copytree(tmp_path / 'run', tmp_path / name) for name in 'abc']
-    changed = asked[first - 1]  # A client of the last round.
+        toy_experiment.run(toy_experiment.failing(experiment, _DONE, stop), tmp_path / 'run')
+    changed = experiment.sampler.cohort(_DONE)[0]
 
     def with_other_data(client):
         return toy_experiment.data(77 if client == changed else client)
 
-    data = (toy_experiment.data, toy_experiment.data, with_other_data)
+    other = dataclasses.replace(experiment, client_data=with_other_data)
     models = [
-        _run(_experiment(place, noise, each), path) for each, path in zip(data, copies, strict=True)
+        _model(each, shutil.copytree(tmp_path / 'run', tmp_path / name))
+        for name, each in (('a', experiment), ('b', experiment), ('c', other))
     ]
     np.testing.assert_array_equal(models[0], models[1])
     # One client moves the mean by two clip norms in three at most, and the server goes 0.8 of it.

@@ -5,8 +5,12 @@ no time, for tests of what a run does around its rounds: checkpoints, ledger, lo
 """
 
 import collections
+import dataclasses
+import itertools
+import pathlib
 import secrets
 import typing
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +19,7 @@ import tensorflow_federated as tff
 from dpfl import Participation, accounting, learning, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.aggregators.noise import correlated
-from dpfl.simulation import program, sampling
+from dpfl.simulation import program, run_directory, sampling
 from dpfl.simulation.training import ExecutionConfig
 
 ROUNDS = 4
@@ -179,6 +183,25 @@ def experiment(
         noise_storage=noise_storage,
     )
     return _experiment(**{**fields, **changes})
+
+
+def run(experiment: program.Experiment, path: pathlib.Path) -> accounting.PrivacyReport:
+    """The report of a run in a directory, where it may have begun before."""
+    return program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
+
+
+def failing(
+    experiment: program.Experiment, t: int, fail: Callable[[], typing.Any]
+) -> program.Experiment:
+    """The experiment, with a fault when the data of round `t`, of those that it runs, is read."""
+    asked = itertools.count()
+
+    def client_data(client):
+        if next(asked) == 3 * t:
+            fail()
+        return experiment.client_data(client)
+
+    return dataclasses.replace(experiment, client_data=client_data)
 
 
 def _experiment(

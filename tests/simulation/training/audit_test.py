@@ -104,7 +104,7 @@ def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
     monkeypatch.setattr(
         draws, 'of_round', lambda root, t, context: of_round(root, t // 2, np.zeros(1))
     )
-    result = train(_AUDITED, tmp_path / 'run', progress=False)
+    result = train(_AUDITED, tmp_path / 'run')
     found = result.report.measured
     # The lower bound of the canaries does not see it.
     assert (found.verdict, found.exceeds_claim) == ('refuted', False)
@@ -126,7 +126,7 @@ def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
     with pytest.raises(ArgumentError, match='audit'):
         two_reports.guarantee([result.report] * 2)
     with pytest.raises(ArgumentError, match='warm_start=.*audit refutes'):
-        train(_AUDITED.with_values({'warm_start': run, 'noise_seed': 1}), copy, progress=False)
+        train(_AUDITED.with_values({'warm_start': run, 'noise_seed': 1}), copy)
 
 
 def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):
@@ -140,10 +140,10 @@ def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):
     done = forked_binaries.run('audit_privacy', f'--run_dir={path}')
     assert done.returncode == 2 and 'has no audit; train --audit' in done.stderr
     with pytest.raises(ArgumentError, match='audit'):
-        train(_AUDITED, path, resume=True, progress=False)
+        train(_AUDITED, path, resume=True)
     path = small_config.copied(tmp_path / 'audited', _AUDITED)
     with pytest.raises(ArgumentError, match='rounds=8: must be 4: the canaries'):
-        train(_AUDITED.with_values({'rounds': 8}), path, resume=True, progress=False)
+        train(_AUDITED.with_values({'rounds': 8}), path, resume=True)
 
 
 _COMBINED = {
@@ -173,7 +173,7 @@ _COMBINED = {
 def test_canaries_pass_through_every_other_part(name, tmp_path, monkeypatch):
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
     config = _AUDITED.with_values(_COMBINED[name])
-    result = train(config, tmp_path / 'run', progress=False)
+    result = train(config, tmp_path / 'run')
     found = result.report.measured
     assert -0.37 < found.releases.null_mean < 0.37
     assert found.sums.failures == ()

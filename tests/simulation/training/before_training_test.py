@@ -20,6 +20,7 @@ from dpfl.tasks.config import TextConfig
 from tests import text_files
 from tests.repository import threat_model
 from tests.simulation.training import small_config
+from tests.sizes import trains
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -46,8 +47,7 @@ def _assert_counted(plan, release):
     assert plan.mu == pytest.approx(math.hypot(alone, 1 / release.before().noise_multiplier))
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_the_guarantee_counts_the_words(config):
     run = small_config.finished(config)
     words = json.loads((run.directory / archive.BEFORE).read_text())['words']
@@ -68,8 +68,7 @@ def test_the_guarantee_counts_the_words(config):
     }
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_clients_without_selected_text_take_part_with_an_update_of_zero(tmp_path):
     """A selection that nobody meets leaves the noise alone; the guarantee and the log stay."""
     config = small_config.BLT.with_values(_ONE_ROUND)
@@ -84,8 +83,7 @@ def test_clients_without_selected_text_take_part_with_an_update_of_zero(tmp_path
     assert any('on clients with sentences>1000000' in each for each in report['remarks'])
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_model_of_an_earlier_run_selects(tmp_path):
     short = small_config.BLT.with_values(_ONE_ROUND)
     first = small_config.finished(short)
@@ -120,8 +118,7 @@ def test_digests_of_models_and_data_are_compared():
 # --- A draw is made once, and is on record before anybody sees its result.
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_run_that_goes_on_keeps_its_words(config, tmp_path, monkeypatch):
     path = small_config.copied(tmp_path / 'run', config)
     longer = config.with_values({'rounds': 2})
@@ -129,11 +126,11 @@ def test_a_run_that_goes_on_keeps_its_words(config, tmp_path, monkeypatch):
     text = (path / archive.BEFORE).read_text()
     monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn twice'))
     (path / archive.BEFORE).unlink()  # The journal has them.
-    train(longer, path, resume=True, progress=False)
+    train(longer, path, resume=True)
     assert (path / archive.BEFORE).read_text() == text
     other = longer.with_values({'vocabulary_epsilon': 31.0, 'rounds': 3})
     with pytest.raises(ArgumentError, match='vocabulary_epsilon=31.0: must be 30.0'):
-        train(other, path, resume=True, progress=False)
+        train(other, path, resume=True)
 
 
 def _interrupted(config, path, monkeypatch, owner, name, **options):
@@ -143,8 +140,7 @@ def _interrupted(config, path, monkeypatch, owner, name, **options):
         train(config, path, progress=False, **options)
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_run_that_ends_after_the_draw_has_it_and_draws_it_once(config, tmp_path, monkeypatch):
     path, drawn, find = tmp_path / 'run', [], WordRelease.find
 
@@ -156,20 +152,19 @@ def test_a_run_that_ends_after_the_draw_has_it_and_draws_it_once(config, tmp_pat
     _interrupted(config, path, monkeypatch, execution.Run, 'experiment')
     assert archive.read_journal(path).state.drawn['words'].result == drawn[0]
     with pytest.raises(ArgumentError, match='must not hold an earlier run'):
-        train(config, path, progress=False)
+        train(config, path)
     with pytest.raises(ArgumentError, match='vocabulary_epsilon=1.0: must be 30.0, with'):
         other = config.with_values({'vocabulary_epsilon': 1.0})
-        train(other, path, resume=True, progress=False)
+        train(other, path, resume=True)
     # Settings on which no draw depends may change until the first round.
     other = config.with_values({'clip_norm': 0.25, 'vocabulary_size': 9})
-    result = train(other, path, resume=True, progress=False)
+    result = train(other, path, resume=True)
     assert len(drawn) == 1 and result.report.plan.clip_norm == 0.25
     assert result.report.plan.before == (_WORDS.before(),)
     assert run_directory.verify(path).is_verified
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_draw_counts_without_its_result_and_without_its_flag(config, tmp_path, monkeypatch):
     path, words = tmp_path / 'run', tmp_path / 'words.txt'
     # After the intent, before the result.
@@ -187,7 +182,7 @@ def test_a_draw_counts_without_its_result_and_without_its_flag(config, tmp_path,
     )
     again = shutil.copytree(path, tmp_path / 'again')
     with pytest.raises(errors.RunError, match='words were drawn and their result is not known'):
-        train(without, path, resume=True, progress=False)
+        train(without, path, resume=True)
     # The same draw has the same noise; with other data it would be another release.
     _interrupted(config, again, monkeypatch, execution.Run, 'experiment', resume=True)
     first = archive.read_journal(again).state.drawn['words']

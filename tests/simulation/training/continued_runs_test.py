@@ -57,10 +57,6 @@ def _few_samples(monkeypatch):
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
 
 
-def _train(config, path, **options):
-    return train(config, path, progress=False, **options)
-
-
 def _copied_when_killed(config, path, copy, released=_RELEASED, **options):
     """Trains, and keeps a copy of what SIGKILL leaves of the run after a line of the ledger."""
     begin = run_journal.RunJournal.begin
@@ -73,7 +69,7 @@ def _copied_when_killed(config, path, copy, released=_RELEASED, **options):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(run_journal.RunJournal, 'begin', copying)
-        _train(config, path, **options)
+        train(config, path, **options)
 
 
 @functools.cache
@@ -121,11 +117,11 @@ def _assert_same(found, path, config):
 def test_a_run_that_goes_on_is_the_one_that_was_planned_so(name, tmp_path):
     path = _beginning(name, tmp_path)
     lines, before = runs.released(path), archive.read_plan(path).report(None).guarantee
-    found = _train(_after(name), path, resume=True)
+    found = train(_after(name), path, resume=True)
     _assert_same(found, path, _after(name))
     computed = [line for line in lines[1:] if line[-1] is not None]
     assert runs.released(path)[1 : len(computed) + 1] == computed
-    again = _train(_after(name), path, resume=True)
+    again = train(_after(name), path, resume=True)
     assert again.report.to_json() == found.report.to_json()
     assert TrainConfig.from_dict(json.loads((path / 'config.json').read_text())) == _after(name)
     after = found.report.guarantee
@@ -134,7 +130,7 @@ def test_a_run_that_goes_on_is_the_one_that_was_planned_so(name, tmp_path):
     assert archive.read_plan(path).extensions == (inputs.Extension(released, 10, 14),)
     assert f'extended to 14 when {released}' in (path / 'privacy_report.md').read_text()
     with pytest.raises(ArgumentError, match='rounds=10: must be 14'):
-        _train(_PLANNED.with_values(_CASES[name]), path, resume=True)
+        train(_PLANNED.with_values(_CASES[name]), path, resume=True)
 
 
 @pytest.mark.standard
@@ -158,7 +154,7 @@ def test_nothing_else_may_change(name, tmp_path, changes, message):
     path = _beginning(name, tmp_path)
     before = runs.contents(path)
     with pytest.raises(ArgumentError, match=message):
-        _train(_after(name).with_values(changes), path, resume=True)
+        train(_after(name).with_values(changes), path, resume=True)
     assert runs.contents(path) == before
 
 
@@ -166,13 +162,13 @@ def test_nothing_else_may_change(name, tmp_path, changes, message):
 @pytest.mark.parametrize('mechanism', ['blt', 'auto'])
 def test_a_strategy_that_was_optimised_is_kept(mechanism, tmp_path):
     planned = _PLANNED.with_values({**small_config.NO_BUFFERS, 'mechanism': mechanism})
-    used = _train(planned, tmp_path / 'run').report.plan.mechanism
+    used = train(planned, tmp_path / 'run').report.plan.mechanism
     longer = planned.with_values({'rounds': 14})
     if not used.extends:
         with pytest.raises(ArgumentError, match='rounds=14: must be at most 10'):
-            _train(longer, tmp_path / 'run', resume=True)
+            train(longer, tmp_path / 'run', resume=True)
         return
-    found = _train(longer, tmp_path / 'run', resume=True)
+    found = train(longer, tmp_path / 'run', resume=True)
     whole = longer.with_values({'mechanism': used.with_rounds(14)})
     _assert_same(found, tmp_path / 'run', whole)
 
@@ -183,7 +179,7 @@ def test_a_second_extension(tmp_path):
     twice = tmp_path / 'twice'
     _copied_when_killed(_after('killed'), path, twice, 9, resume=True)
     config = _PLANNED.with_values({'rounds': 16})
-    found = _train(config, twice, resume=True)
+    found = train(config, twice, resume=True)
     _assert_same(found, twice, config)
     steps = (inputs.Extension(6, 10, 14), inputs.Extension(9, 14, 16))
     assert archive.read_plan(twice).extensions == steps
@@ -204,9 +200,9 @@ def test_what_is_made_for_all_rounds_gets_no_more(tmp_path, changes, message):
     if 'mechanism' in changes:
         changes = {**changes, 'strategy': str(tmp_path / 'strategy.npz')}
     config = _PLANNED.with_values(changes)
-    _train(config, tmp_path / 'run')
+    train(config, tmp_path / 'run')
     with pytest.raises(ArgumentError, match=message):
-        _train(config.with_values({'rounds': 18}), tmp_path / 'run', resume=True)
+        train(config.with_values({'rounds': 18}), tmp_path / 'run', resume=True)
 
 
 @pytest.mark.exhaustive
@@ -234,12 +230,12 @@ def test_a_change_that_is_killed_leaves_the_old_run_or_the_new_one(
 
     with monkeypatch.context() as patched, pytest.raises(_KilledError):
         patched.setattr(owner, method, dying)
-        _train(_after(name), path, resume=True)
+        train(_after(name), path, resume=True)
     if is_new:
         with pytest.raises((ArgumentError, RunError), match='14'):
-            _train(_PLANNED, path, resume=True)
+            train(_PLANNED, path, resume=True)
     else:
         old = shutil.copytree(path, tmp_path / 'old')
-        _train(_PLANNED, old, resume=True)
+        train(_PLANNED, old, resume=True)
         assert run_directory.verify(old).differences == ()
-    _assert_same(_train(_after(name), path, resume=True), path, _after(name))
+    _assert_same(train(_after(name), path, resume=True), path, _after(name))

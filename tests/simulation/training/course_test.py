@@ -14,6 +14,7 @@ from dpfl.simulation.training import train, warm_start
 from tests import text_files
 from tests.accounting import archives
 from tests.simulation.training import small_config
+from tests.sizes import trains
 
 pytestmark = pytest.mark.usefixtures('undrawn')
 
@@ -25,14 +26,13 @@ def _earlier(tmp_path_factory):
     """A run of 3 rounds."""
     path = tmp_path_factory.mktemp('earlier') / 'run'
     config = small_config.BLT.with_values({'rounds': 3, 'min_separation': 2})
-    return path, train(config, path, progress=False)
+    return path, train(config, path)
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
     config = small_config.BLT.with_values({'rounds': 12, 'stop_at_accuracy': 1e-6, 'eval_every': 1})
-    result = train(config, tmp_path / 'run', progress=False)
+    result = train(config, tmp_path / 'run')
     done = len(result.metrics['round'])
     assert done < 12 and result.last['accuracy'] >= 1e-6
     assert (result.metrics['accuracy'][:-1] < 1e-6).all()
@@ -42,16 +42,15 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
     assert 'This rule reads the data of the held-out clients' in result.report.history[0]
     assert any('reads held-out data without noise' in text for text in caplog.messages)
     assert run_directory.verify(tmp_path / 'run').differences == ()
-    again = train(config, tmp_path / 'run', resume=True, progress=False)
+    again = train(config, tmp_path / 'run', resume=True)
     assert again.report == result.report and again.last == result.last
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_run_that_begins_with_the_model_of_another_counts_it(earlier, tmp_path):
     path, origin = earlier
     config = small_config.BLT.with_values({**_WARM, 'warm_start': str(path / 'saved_model')})
-    result = train(config, tmp_path / 'run', progress=False)
+    result = train(config, tmp_path / 'run')
     began = archive.read_journal(tmp_path / 'run').of_kind(journal.Began)[0]
     assert began.model == journal.digest(origin.weights)
     plan = result.report.plan
@@ -106,8 +105,7 @@ def test_the_run_of_a_model_is_the_folder_itself_or_that_of_its_saved_model(
     assert warm_start._run_of_model(str(link)) == folder.resolve()
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_seed_does_not_come_back_after_several_runs(tmp_path):
     text_files.write_clients(tmp_path / 'a.jsonl', 20, sentences=3)
     text_files.write_words(tmp_path / 'words.txt')
@@ -124,37 +122,36 @@ def test_a_seed_does_not_come_back_after_several_runs(tmp_path):
             'chosen_without_noise': ('clip_norm',),
         }
     )
-    train(config, tmp_path / 'first', progress=False)
+    train(config, tmp_path / 'first')
     second = {'warm_start': str(tmp_path / 'first'), 'seed': 4, 'noise_seed': 6, 'rounds': 2}
     for resume in (False, True):
-        train(config.with_values(second), tmp_path / 'second', resume=resume, progress=False)
+        train(config.with_values(second), tmp_path / 'second', resume=resume)
     longer = config.with_values({**second, 'rounds': 3})
-    limits = train(longer, tmp_path / 'second', resume=True, progress=False).report.also_not_covered
+    limits = train(longer, tmp_path / 'second', resume=True).report.also_not_covered
     assert len(set(limits)) == len(limits)
     assert run_directory.verify(tmp_path / 'second').differences == ()
     again = config.with_values({'warm_start': str(tmp_path / 'second'), 'noise_seed': 7})
     for seed in (3, 4):
         with pytest.raises(ArgumentError, match='must not be that of an earlier run: the cohorts'):
-            train(again.with_values({'seed': seed}), tmp_path / 'third', progress=False)
+            train(again.with_values({'seed': seed}), tmp_path / 'third')
     with pytest.raises(ArgumentError, match='noise_key_digest'):
         same_noise = again.with_values({'seed': 5, 'noise_seed': config.noise_seed})
-        train(same_noise, tmp_path / 'third', progress=False)
+        train(same_noise, tmp_path / 'third')
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_another_warm_start_must_be_declared_public(earlier, tmp_path):
     run = earlier[0]
     model = shutil.copytree(run / 'saved_model', tmp_path / 'model')
     values = {**_WARM, 'rounds': 1, 'min_separation': 1, 'warm_start': str(model)}
     config = small_config.BLT.with_values(values)
     with pytest.raises(ArgumentError, match='warm_start=.*: is not the model of a run.*is_public'):
-        train(config, tmp_path / 'run', progress=False)
+        train(config, tmp_path / 'run')
     public = config.with_values({'warm_start_is_public': True})
     of_run = {'warm_start': str(run)}
     assert warm_start.taken_over(config.with_values(of_run), None).plans
     assert warm_start.taken_over(public.with_values(of_run), None) == warm_start.Origin()
-    report = train(public, tmp_path / 'run', progress=False).report
+    report = train(public, tmp_path / 'run').report
     values = report.to_dict()
     assert 'provided that the model that training began with is public' in values['statement']
     assert any('it is taken to be public' in each for each in values['not_covered'])
@@ -163,11 +160,10 @@ def test_another_warm_start_must_be_declared_public(earlier, tmp_path):
     assert run_directory.verify(tmp_path / 'run').differences == ()
     # The declaration is part of the run.
     with pytest.raises(ArgumentError, match='warm_start'):
-        train(config, tmp_path / 'run', resume=True, progress=False)
+        train(config, tmp_path / 'run', resume=True)
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_beginnings_that_are_refused(earlier, tmp_path):
     for changes, message in (
         ({'noise_seed': 5}, 'noise_seed=5: must not be that of the earlier run'),
@@ -177,4 +173,4 @@ def test_beginnings_that_are_refused(earlier, tmp_path):
     ):
         values = {**_WARM, 'warm_start': str(earlier[0]), **changes}
         with pytest.raises(ArgumentError, match=message):
-            train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)
+            train(small_config.BLT.with_values(values), tmp_path / 'fork')

@@ -7,6 +7,7 @@ import pytest
 
 from dpfl.simulation.training import drawn_examples, execution
 from tests.simulation.training import small_config
+from tests.sizes import trains
 
 _ROWS = 6
 _DATA = [{'x': np.arange(4), 'y': -np.arange(4)}, {'x': np.arange(4, 6), 'y': -np.arange(4, 6)}]
@@ -36,8 +37,7 @@ def test_every_batch_of_different_examples_is_equally_likely():
     assert sum((counts[pair] - 100) ** 2 for pair in pairs) / 100 < 55
 
 
-@pytest.mark.tff
-@pytest.mark.standard
+@trains
 @pytest.mark.parametrize('client_update', ['fedavg', 'fedsgd'])
 def test_an_experiment_draws_for_fedsgd_alone(client_update):
     config = small_config.GAUSSIAN.with_values(

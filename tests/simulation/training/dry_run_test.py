@@ -6,15 +6,15 @@ from dpfl.simulation.training import dry_run
 from dpfl.tasks.text.models import saved_models
 from tests import forked_binaries
 from tests.simulation.training import small_config
+from tests.sizes import trains
 
 _CONFIG = small_config.BLT.with_values({'eval_every': 3})
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_numbers_are_those_of_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = dry_run(_CONFIG, progress=False)
+    found = dry_run(_CONFIG)
     assert not list(tmp_path.iterdir())
     done = small_config.finished()
     guarantee, plan = done.report.guarantee, done.report.plan
@@ -26,8 +26,7 @@ def test_numbers_are_those_of_the_run(tmp_path, monkeypatch):
     assert (found.noise_multiplier, found.delta) == (3.0, 1e-3)
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 @pytest.mark.parametrize(
     'name, flags, mechanism',
     [

@@ -22,13 +22,13 @@ from tests import binaries, forked_binaries, runs
 from tests.accounting import archives
 from tests.simulation import toy_experiment
 from tests.simulation.training import small_config
+from tests.sizes import trains
 
 _CONFIG = small_config.BLT
 _SAME = ('model.npz', 'participation.npz', 'plan.json', 'config.json')
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_call_and_the_binary_leave_the_same_bits(tmp_path):
     path = small_config.finished().directory
     # A process of its own: a fork has the threads of another process.
@@ -40,8 +40,7 @@ def test_a_call_and_the_binary_leave_the_same_bits(tmp_path):
     forked_binaries.run('report_privacy', f'--run_dir={path}', check=True)
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_the_result_has_what_the_directory_has(tmp_path):
     result, path = small_config.finished(), small_config.copied(tmp_path / 'run')
     assert result.metrics['round'].tolist() == [1, 2, 3, 4]
@@ -58,17 +57,16 @@ def test_the_result_has_what_the_directory_has(tmp_path):
         for number, weight in enumerate(result.weights):
             np.testing.assert_array_equal(weight, arrays[str(number)])
     before = (path / 'model.npz').stat().st_mtime_ns
-    again = train(_CONFIG, path, resume=True, progress=False)
+    again = train(_CONFIG, path, resume=True)
     assert (path / 'model.npz').stat().st_mtime_ns == before
     assert again.last == result.last and again.report.to_json() == result.report.to_json()
     assert again.reference_accuracies == result.reference_accuracies != {}
     # What changes no bit may change.
     config = _CONFIG.with_values({'checkpoint_every': 1, 'keep_checkpoints': 2})
-    assert train(config, path, resume=True, progress=False).last == result.last
+    assert train(config, path, resume=True).last == result.last
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 @pytest.mark.usefixtures('own_run')
 def test_more_runs_in_one_process_leave_nothing_behind(tmp_path):
     first = small_config.finished()
@@ -92,7 +90,7 @@ _OWN = dataclasses.replace(
 def _own_run(tmp_path_factory):
     """The directory of two rounds of a task of one's own."""
     path = tmp_path_factory.mktemp('own') / 'run'
-    train(_OWN.with_values({'rounds': 2}), path, task=_own_task(), progress=False)
+    train(_OWN.with_values({'rounds': 2}), path, task=_own_task())
     return path
 
 
@@ -101,7 +99,7 @@ def _function_run(tmp_path_factory):
     """As `own_run`, of client functions: the task has no digests of its data."""
     path = tmp_path_factory.mktemp('functions') / 'run'
     task = dataclasses.replace(_own_task(), in_memory={}, fingerprints={})
-    report = train(_OWN.with_values({'rounds': 2}), path, task=task, progress=False).report
+    report = train(_OWN.with_values({'rounds': 2}), path, task=task).report
     assert any('the data of this task have no digest' in text for text in report.also_not_covered)
     return path
 
@@ -118,19 +116,18 @@ def _with_other_client(task, number):
     return dataclasses.replace(task, client_batches=client_batches, in_memory={}, fingerprints={})
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(function_run, tmp_path):
     longer, task = _OWN.with_values({'rounds': 3}), _own_task()
     task = dataclasses.replace(task, in_memory={}, fingerprints={})
     one, other = (shutil.copytree(function_run, tmp_path / name) for name in ('one', 'other'))
-    first = train(longer, one, task=task, resume=True, progress=False)
+    first = train(longer, one, task=task, resume=True)
     log = ParticipationLog.load(one / 'participation.npz')
     *before, last = (set(log.cohort(t).tolist()) for t in range(3))
     # No check can see other data of a client that took part in no round so far.
     number = min(last.difference(*before))
     changed = _with_other_client(task, number)
-    second = train(longer, other, task=changed, resume=True, progress=False)
+    second = train(longer, other, task=changed, resume=True)
     assert any((a != b).any() for a, b in zip(first.weights, second.weights, strict=True))
     for copy in (one, other):
         found = run_directory.verify(copy)
@@ -149,8 +146,7 @@ def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(function_run, 
     assert 'privacy_report.json: noise_key_digest is' in found
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_run_continues_with_the_data_and_the_digests_with_which_it_began(
     own_run, function_run, tmp_path
 ):
@@ -164,12 +160,12 @@ def test_a_run_continues_with_the_data_and_the_digests_with_which_it_began(
     ):
         before = (path / 'ledger.jsonl').read_bytes()
         with pytest.raises(ArgumentError, match=f'{what}: must be the same'):
-            train(longer, path, task=task, resume=True, progress=False)
+            train(longer, path, task=task, resume=True)
         assert (path / 'ledger.jsonl').read_bytes() == before
     # A table that is lost is written again: the journal has the digests.
     lost = shutil.copytree(own_run, tmp_path / 'lost')
     (lost / 'data.json').unlink()
-    train(longer, lost, task=_own_task(), resume=True, progress=False)
+    train(longer, lost, task=_own_task(), resume=True)
     assert run_directory.verify(lost).is_verified
 
 
@@ -181,4 +177,4 @@ def _own_task(change=lambda clients, heldout: (clients, heldout, 0)):
 
 def test_a_run_goes_on_or_is_overwritten_and_not_both(tmp_path):
     with pytest.raises(ArgumentError, match='resume=True: cannot be combined with overwrite'):
-        train(_CONFIG, tmp_path, resume=True, overwrite=True, progress=False)
+        train(_CONFIG, tmp_path, resume=True, overwrite=True)

@@ -28,6 +28,7 @@ from dpfl.tasks.images import gan_models, image_clients
 from tests import runs
 from tests.accounting import plans
 from tests.simulation.training import small_config
+from tests.sizes import trains_long
 
 _ROUNDS = 4
 # Clients 3 and 7 have nothing to train on; the others have fewer images than a batch, or more.
@@ -91,8 +92,7 @@ def _run(tmp_path_factory):
     return path, _train(path)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.tff
+@trains_long
 def test_a_run_that_was_stopped_ends_with_the_same_generator(run, tmp_path, monkeypatch):
     """From its first checkpoint alone, which has the noise key, and from a later one."""
     release, path = metrics.Metrics.release, tmp_path / 'run'
@@ -113,8 +113,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_generator(run, tmp_path, monk
     assert run_directory.verify(path).differences == ()
 
 
-@pytest.mark.exhaustive
-@pytest.mark.tff
+@trains_long
 def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
     path, first = run
     assert {
@@ -135,7 +134,7 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
     assert all(sentence in page for sentence in _CONFIG.not_covered)
     other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
     with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
-        train(_CONFIG, path, task=other, resume=True, progress=False)
+        train(_CONFIG, path, task=other, resume=True)
     result = _train(path, resume=True)  # Its SavedModel takes the place of the first.
     generator = run_model.weights(path)
     for mine, kept in zip(result.weights, generator, strict=True):
@@ -199,8 +198,7 @@ def test_settings_that_clients_of_ones_own_do_not_have_are_refused(
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.exhaustive
-@pytest.mark.tff
+@trains_long
 @pytest.mark.parametrize(
     'changes, mechanism, storage',
     [
@@ -211,7 +209,7 @@ def test_settings_that_clients_of_ones_own_do_not_have_are_refused(
 )
 def test_noise_is_made_as_for_any_other_model(changes, mechanism, storage, tmp_path, capfd):
     config, path = _CONFIG.with_values(changes), tmp_path / 'run'
-    shown = dry_run(config, task=_clients(), progress=False)
+    shown = dry_run(config, task=_clients())
     assert not path.exists()
     result = train(config, path, task=_clients())
     said = capfd.readouterr().err
@@ -222,11 +220,10 @@ def test_noise_is_made_as_for_any_other_model(changes, mechanism, storage, tmp_p
     assert run_directory.verify(path).differences == ()
 
 
-@pytest.mark.exhaustive
-@pytest.mark.tff
+@trains_long
 def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
     changes = {'audit': True, 'audit_canaries': 400, 'noise_multiplier': 2.0, 'noise_seed': 3}
-    result = train(_CONFIG.with_values(changes), tmp_path / 'run', task=_clients(), progress=False)
+    result = train(_CONFIG.with_values(changes), tmp_path / 'run', task=_clients())
     found = result.report.measured
     assert (found.releases.observed, found.releases.unobserved) == (200, 200)
     # 200 scores of deviation 1: outside of these ends with probability below 1e-6.

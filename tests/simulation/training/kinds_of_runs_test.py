@@ -123,7 +123,7 @@ def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkey
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
     config, whole, path = _config(kind, tmp_path), tmp_path / 'whole', tmp_path / 'run'
     config = config.with_values({'checkpoint_every': 1})
-    result = train(config, whole, progress=False)
+    result = train(config, whole)
     _assert_records_agree(config, whole, result)
 
     release = metrics.Metrics.release
@@ -135,10 +135,10 @@ def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkey
 
     with monkeypatch.context() as patched, pytest.raises(_StoppedError):
         patched.setattr(metrics.Metrics, 'release', stop)
-        train(config, path, progress=False)
+        train(config, path)
     # What was released before training is not drawn again.
     monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn twice'))
-    continued = train(config, path, resume=True, progress=False)
+    continued = train(config, path, resume=True)
     assert runs.differences(path, whole) == []
     assert {each.name for each in path.iterdir()} == {each.name for each in whole.iterdir()}
     for name in _FILES:
@@ -147,6 +147,6 @@ def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkey
         )
 
     before = runs.contents(path)
-    again = train(config, path, resume=True, progress=False)
+    again = train(config, path, resume=True)
     assert again.report == continued.report and again.last == continued.last
     assert runs.contents(path) == before

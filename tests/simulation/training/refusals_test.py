@@ -110,19 +110,19 @@ def test_a_run_is_refused_before_anything_is_drawn_or_written(
     monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn'))
     with pytest.raises(errors.ArgumentError, match=f'^{message}'):
         base = small_config.GAUSSIAN.with_values(words) if finds_words else _BLT
-        train(base.with_values(changes), tmp_path / 'run', progress=False)
+        train(base.with_values(changes), tmp_path / 'run')
     assert not (tmp_path / 'run').exists()
 
 
 def test_an_epsilon_that_finds_no_word_is_refused(words, tmp_path):
     base = small_config.GAUSSIAN.with_values({**words, 'vocabulary_epsilon': 0.1})
     with pytest.raises(errors.ArgumentError, match='vocabulary_epsilon=0.1: found no word'):
-        train(base, tmp_path / 'run', progress=False)
+        train(base, tmp_path / 'run')
 
 
 def test_releases_before_training_are_not_made_by_a_dry_run(words):
     with pytest.raises(errors.ArgumentError, match='vocabulary=private: cannot be used'):
-        dry_run(small_config.GAUSSIAN.with_values(words), progress=False)
+        dry_run(small_config.GAUSSIAN.with_values(words))
 
 
 @pytest.mark.standard
@@ -136,6 +136,6 @@ def test_releases_before_training_are_not_made_by_a_dry_run(words):
 def test_a_dry_run_refuses_what_a_run_refuses(changes, message, tmp_path):
     refused = _BLT.with_values(changes)
     with pytest.raises(errors.ArgumentError, match=f'^{message}'):
-        dry_run(refused, progress=False)
+        dry_run(refused)
     with pytest.raises(errors.ArgumentError, match=f'^{message}'):
-        train(refused, tmp_path / 'run', progress=False)
+        train(refused, tmp_path / 'run')

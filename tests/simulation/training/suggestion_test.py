@@ -26,6 +26,7 @@ from dpfl.tasks.text import text_task
 from dpfl.tasks.text.text_statistics import TextStatistics
 from dpfl.tasks.text.vocabulary import Vocabulary
 from tests import text_files
+from tests.sizes import trains, trains_long
 
 
 def test_statistics_are_those_of_the_words():
@@ -148,8 +149,7 @@ def _task(tmp_path_factory):
     )
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_proposal_is_a_configuration_with_reasons_and_a_verdict(task):
     found = suggest(task, SuggestConfig(rounds=2, target_epsilon=0.01), tell=lambda text: None)
     values = {each.name: each.value for each in found.proposals}
@@ -175,8 +175,7 @@ def test_words_that_nothing_gives_are_found_with_a_guarantee(settings, epsilon, 
     assert not any(each.is_from_data for each in found)
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_proposal_without_words_is_that_of_a_run_that_finds_them(task, monkeypatch):
     # Calibration by 'pld' would take most of the time.
     monkeypatch.setattr(PrivacyConfig, 'accountant_of', lambda *_: 'analytic_gaussian')
@@ -189,8 +188,7 @@ def test_a_proposal_without_words_is_that_of_a_run_that_finds_them(task, monkeyp
     assert 0 < found.config.task.text.vocabulary_size <= words <= 31
 
 
-@pytest.mark.exhaustive
-@pytest.mark.tff
+@trains_long
 def test_a_run_as_proposed_beats_the_most_frequent_word(task, tmp_path):
     found = suggest(task, SuggestConfig(rounds=20, target_epsilon=50.0), tell=lambda text: None)
     values = {each.name: each.value for each in found.proposals}
@@ -217,8 +215,7 @@ def test_marks_that_are_added_to_a_file_are_not_words_of_it(task, tmp_path):
     assert [*found] == [30] and len(found[30][0].words) == 30 + 32
 
 
-@pytest.mark.standard
-@pytest.mark.tff
+@trains
 def test_a_trial_is_local_training_and_a_mean(task):
     """One client with one batch: a step of gradient descent by finite differences."""
     from dpfl.tasks.text.models import saved_models

@@ -81,9 +81,9 @@ def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeyp
     with monkeypatch.context() as changed:
         changed.setattr(learning, 'evaluate_once', failing)
         with pytest.raises(RuntimeError):
-            train(_CONFIG, tmp_path / 'run', progress=False)
+            train(_CONFIG, tmp_path / 'run')
     assert not (tmp_path / 'run' / archive.TEST).exists()
-    found = train(_CONFIG, tmp_path / 'run', resume=True, progress=False)
+    found = train(_CONFIG, tmp_path / 'run', resume=True)
     for name in (archive.TEST, archive.MODEL):
         expected = (tested.directory / name).read_bytes()
         assert (tmp_path / 'run' / name).read_bytes() == expected
@@ -130,5 +130,5 @@ def _stackoverflow(path, splits):
 def test_data_without_enough_test_clients_are_refused(splits, number, message, tmp_path):
     config = _stackoverflow(tmp_path, splits).with_values({'test_clients': number})
     with pytest.raises(ArgumentError, match=f'^{message}'):
-        train(config, tmp_path / 'run', progress=False)
+        train(config, tmp_path / 'run')
     assert not (tmp_path / 'run').exists()
