@@ -65,31 +65,12 @@ def _guarded(folder, process=None, plan=None):
 _DATA = [[[np.ones(2)], [np.zeros(1), np.ones(1)]], [[np.ones(2)], [np.ones(1), np.zeros(1)]]]
 
 
-def _after(guarded, rounds, state=None):
+def _after(guarded, rounds):
     """The states after some rounds, the first one before them."""
-    states = [guarded.initialize() if state is None else state]
+    states = [guarded.initialize()]
     for _ in range(rounds):
         states.append(guarded.next(states[-1], _DATA[0]).state)
     return states
-
-
-def test_a_round_is_run_again_with_the_same_data_only(tmp_path):
-    states = _after(_guarded(tmp_path), 7)
-    again = _guarded(tmp_path)
-    assert again.rounds == 7
-    with pytest.raises(errors.RunError) as caught:
-        again.next(states[5], _DATA[1])
-    assert str(caught.value) == (
-        f'{tmp_path}/ledger.jsonl: round 6 was released before with other clients or other data of '
-        'theirs; the plan counts one release of a round'
-    )
-    with pytest.raises(errors.RunError, match='round 6 was released before with another cohort'):
-        again.next(states[5], _DATA[0][:1])
-    for before, after in zip(states[5:7], states[6:8], strict=True):
-        repeated = again.next(before, _DATA[0]).state
-        np.testing.assert_array_equal(repeated.global_model_weights, after.global_model_weights)
-    # Beyond the last round, any data may come.
-    assert again.next(states[7], _DATA[1]).state.noise.round == 8
 
 
 @pytest.mark.parametrize(
@@ -110,7 +91,7 @@ def test_ids_of_clients_are_recorded_and_passed_on(tmp_path, ids, others):
             return super().next(state, [[np.array(length)] for _ in clients])
 
     guarded = _guarded(tmp_path, Reading())
-    (start,) = _after(guarded, 0)
+    start = guarded.initialize()
     first = guarded.next(start, ids).state
     assert all(one is other for one, other in zip(passed, ids, strict=True))
     with pytest.raises(errors.RunError, match='round 1 was released before with other clients'):
@@ -162,6 +143,12 @@ def test_values_of_a_program_are_given_after_their_release_was_recorded(tmp_path
 @pytest.mark.parametrize(
     'change, message',
     [
+        (
+            'data',
+            '/ledger.jsonl: round 3 was released before with other clients or other data of theirs;'
+            ' the plan counts one release of a round$',
+        ),
+        ('cohort', 'round 3 was released before with another cohort'),
         ('noise key', 'round 1 .* another noise key, .* count both$'),
         ('key of a later round', 'round 4 has another noise key than round 3'),
         ('model', 'round 2 was released before from another model'),
@@ -170,9 +157,10 @@ def test_values_of_a_program_are_given_after_their_release_was_recorded(tmp_path
         ('directory', 'ends before round 3'),
     ],
 )
-def test_a_release_that_differs_is_refused(tmp_path, change, message):
+def test_a_round_is_run_again_as_it_was_or_refused(tmp_path, change, message):
     process = _Process(drift=1e-9 if change == 'result' else 0.0)
     states = _after(_guarded(tmp_path, process), 3)
+    data = {'data': _DATA[1], 'cohort': _DATA[0][:1]}.get(change, _DATA[0])
     folder = tmp_path / 'other' if change == 'directory' else tmp_path
     state = {
         'noise key': _Process(first_key=9).initialize(),
@@ -183,36 +171,40 @@ def test_a_release_that_differs_is_refused(tmp_path, change, message):
     }.get(change, states[2])
     with pytest.raises(errors.RunError, match=message):
         plan = _plan(noise_multiplier=3.0) if change == 'plan' else None
-        _guarded(folder, process, plan).next(state, _DATA[0])
+        _guarded(folder, process, plan).next(state, data)
+    again = _guarded(tmp_path, process)
+    assert again.rounds == 3
+    if change != 'result':
+        repeated = again.next(states[2], _DATA[0]).state
+        assert repeated.global_model_weights == states[3].global_model_weights
+    # Beyond the last round, any data may come.
+    assert again.next(states[3], _DATA[1]).state.noise.round == 4
 
 
-@pytest.mark.parametrize('multiplier, is_other', [(2.0, False), (5.0, True)])
-def test_the_plan_is_that_of_the_aggregator(tmp_path, multiplier, is_other):
+@pytest.mark.parametrize(
+    'number, multiplier, message',
+    [
+        (1, 2.0, None),
+        (1, 5.0, '^plan: has another noise_multiplier than the aggregator of the process$'),
+        (2, 2.0, 'one aggregator with noise, has 2: the plan'),
+    ],
+)
+def test_the_plan_is_that_of_the_one_aggregator(tmp_path, number, multiplier, message):
     query = aggregators.build_query(_plan(), record_specs=tf.TensorSpec([3]))
-    state = State(np.zeros(1), query.initial_global_state())
+    state = State(np.zeros(1), [query.initial_global_state() for _ in range(number)])
     process = types.SimpleNamespace(initialize=lambda: state)
     guarded = _guarded(tmp_path, process, _plan(multiplier))
-    if not is_other:
+    if message is None:
         assert guarded.initialize() is state
         return
     for call in (guarded.initialize, lambda: guarded.next(state, _DATA[0])):
-        with pytest.raises(errors.ArgumentError) as caught:
+        with pytest.raises(errors.ArgumentError, match=message):
             call()
-        assert str(caught.value) == (
-            'plan: has another noise_multiplier than the aggregator of the process'
-        )
     assert guarded.rounds == 0
 
 
-def test_a_process_that_releases_twice_in_a_round_is_refused(tmp_path):
-    query = aggregators.build_query(_plan(), record_specs=tf.TensorSpec([3]))
-    state = State(np.zeros(1), (query.initial_global_state(), query.initial_global_state()))
-    with pytest.raises(errors.ArgumentError, match='one aggregator with noise, has 2: the plan'):
-        _guarded(tmp_path, types.SimpleNamespace(initialize=lambda: state)).initialize()
-
-
 def test_a_round_that_was_recorded_and_not_released_is_run_again(tmp_path):
-    (start,) = _after(_guarded(tmp_path), 0)
+    start = _guarded(tmp_path).initialize()
     with pytest.raises(_KilledError):
         _guarded(tmp_path, _Process(dies=True)).next(start, _DATA[0])
     assert _guarded(tmp_path).rounds == 1
@@ -261,11 +253,10 @@ def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids
 
 @pytest.mark.standard
 def test_a_process_that_ends_before_its_first_round_begins_with_another_key(tmp_path, monkeypatch):
-    process, begin = _Process(), run_journal.RunJournal.begin
+    process = _Process()
     with monkeypatch.context() as patched, pytest.raises(_KilledError):
         patched.setattr(run_journal.RunJournal, 'begin', mock.Mock(side_effect=_KilledError))
         _after(_guarded(tmp_path, process), 1)
-    assert run_journal.RunJournal.begin is begin
     _guarded(tmp_path, process)
     guarded = _guarded(tmp_path, process)
     _after(guarded, 1)
@@ -304,7 +295,7 @@ def test_a_report_that_cannot_be_made_is_refused_before_the_first_round(tmp_path
 
 def test_two_processes_cannot_use_a_directory(tmp_path):
     first, second = _guarded(tmp_path), _guarded(tmp_path)
-    (start,) = _after(first, 0)
+    start = first.initialize()
     with _storage.locked(tmp_path), pytest.raises(errors.StorageError, match='in use by another'):
         first.next(start, _DATA[0])
     first.next(start, _DATA[0])
@@ -331,7 +322,7 @@ def test_two_threads_cannot_run_rounds_at_once(tmp_path):
             return super().next(state, clients)
 
     guarded = _guarded(tmp_path, Slow())
-    (start,) = _after(guarded, 0)
+    start = guarded.initialize()
     guarded.next(start, _DATA[0])
     assert len(refused) == 1 and len(_releases(tmp_path)) == 1
 
@@ -393,11 +384,11 @@ def test_a_data_set_is_read_once(tmp_path):
             assert not list(clients[1])
             return super().next(state, [[]])
 
-    states = _after(_guarded(tmp_path, Watching()), 0)
+    start = _guarded(tmp_path, Watching()).initialize()
     for _ in range(20):
         clients = [rows, rows.take(0)]
         try:
-            _guarded(tmp_path, Watching()).next(states[0], clients)
+            _guarded(tmp_path, Watching()).next(start, clients)
         except errors.RunError as error:
             assert 'other data of theirs' in str(error)
     assert all(order == seen[0] for order in seen) and len(seen) < 20

@@ -29,24 +29,21 @@ _FULL = archives.CONFIG.with_values(
 )
 
 
-def _draw_nothing(patched):
-    """Figures take long, and are not what is looked at."""
-    patched.setattr(privacy_page, '_figures', lambda *_: ())
+# The other tests draw none.
+_figures = privacy_page._figures
 
 
 @pytest.fixture(scope='module', name='finished')
-def _finished(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patched:
-        _draw_nothing(patched)
-        run = archives.write_run(tmp_path_factory.mktemp('finished') / 'run', _FULL)
-        assert run_directory.verify(run).is_verified
+def _finished(undrawn, tmp_path_factory):
+    del undrawn
+    run = archives.write_run(tmp_path_factory.mktemp('finished') / 'run', _FULL)
+    assert run_directory.verify(run).is_verified
     return run
 
 
 @pytest.fixture(name='run')
-def _run(finished, tmp_path, monkeypatch):
+def _run(finished, tmp_path):
     """A copy under another name, which is the same run."""
-    _draw_nothing(monkeypatch)
     return shutil.copytree(finished, tmp_path / 'copy')
 
 
@@ -121,15 +118,17 @@ def _with_events(change):
     return forge
 
 
-def _with_epsilon(event, epsilon):
+def _with_smaller_epsilon(event):
     if not isinstance(event, journal.Released):
         return event
-    return dataclasses.replace(event, metrics={**event.metrics, 'epsilon': epsilon})
+    return dataclasses.replace(event, metrics={**event.metrics, 'epsilon': 0.01})
 
 
-def _with_results(event, results):
-    return (
-        dataclasses.replace(event, results=results) if isinstance(event, journal.Ended) else event
+def _with_results(results):
+    return _with_events(
+        lambda each: (
+            dataclasses.replace(each, results=results) if isinstance(each, journal.Ended) else each
+        )
     )
 
 
@@ -146,18 +145,19 @@ def _replaced(name, old, new):
 def _with_another_model(run):
     data = _npz.to_bytes({'0': np.zeros(2, np.float32)})
     (run / archive.MODEL).write_bytes(data)
-    results = {archive.MODEL: hashlib.sha256(data).hexdigest()}
-    _with_events(lambda event: _with_results(event, results))(run)
+    _with_results({archive.MODEL: hashlib.sha256(data).hexdigest()})(run)
 
 
-def _added(name, size=None):
-    def add(run):
+def _written(name, text='epsilon is 0.01'):
+    def write(run):
         (run / name).parent.mkdir(exist_ok=True)
-        (run / name).write_text('epsilon is 0.01')
-        if size is not None:
-            os.truncate(run / name, size)
+        (run / name).write_text(text)
 
-    return add
+    return write
+
+
+def _too_large(name):
+    return lambda run: os.truncate(run / name, (1 << 28) + 1)
 
 
 def _with_a_key(name):
@@ -187,7 +187,23 @@ def _stopped_with(name):
     def forge(run):
         (run / archive.MODEL).unlink()
         _with_events(lambda event: None if isinstance(event, journal.Ended) else event)(run)
-        _added(name)(run)
+        _written(name)(run)
+
+    return forge
+
+
+def _without_last_line(run):
+    path = run / archive.METRICS
+    path.write_text(''.join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+def _page(name):
+    """A page with a hundredth of the epsilon."""
+
+    def forge(run):
+        report = archives.record_of(_FULL).report(archives.LOG)
+        epsilon = accounting.round_up(report.guarantee.epsilons[0])
+        _replaced(name, epsilon, f'{float(epsilon) / 100:.4g}')(run)
 
     return forge
 
@@ -198,36 +214,30 @@ def _stopped_with(name):
         (_forged_words, 'privacy_report.json: has the words of text version 1'),
         (_forged_plan(train_metrics_released=False), 'metrics.csv: has train_loss'),
         (_forged_plan(also_not_covered=()), 'plan.json: does not say: The choice of clip_norm'),
-        (lambda run: _pages_with(run, archive.PAGE), 'privacy_report.md: says'),
-        (lambda run: _pages_with(run, run_directory.HTML_REPORT), 'privacy_report.html: says'),
+        (_page(archive.PAGE), 'privacy_report.md: says'),
+        (_page(run_directory.HTML_REPORT), 'privacy_report.html: says'),
         (lambda run: (run / archive.CONFIG).unlink(), 'config.json: is missing'),
-        (lambda run: (run / archive.CONFIG).write_text('{'), 'config.json: not a JSON document'),
-        (lambda run: (run / archive.FLAGS).write_text('{'), 'flags.txt: '),
+        (_written(archive.CONFIG, '{'), 'config.json: not a JSON document'),
+        (_written(archive.FLAGS, '{'), 'flags.txt: '),
         (_replaced(archive.METRICS, '\n3,', '\n4,'), 'metrics.csv: says'),
         (
             _replaced(archive.REPORT, '"journal_head": "', '"journal_head": "0'),
             'privacy_report.json: ',
         ),
-        (lambda run: _without_last_line(run / archive.METRICS), 'metrics.csv: ends with other'),
+        (_without_last_line, 'metrics.csv: ends with other'),
         (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: says'),
-        (lambda run: (run / archive.MODEL).write_bytes(b'other'), 'model.npz: its SHA-256 is not'),
-        (lambda run: (run / archive.LOG).write_bytes(b''), 'participation.npz: is not the one of'),
-        (_added(run_directory.GAN_REPORT), 'gan_report.md: is there, and does not follow'),
-        (_added(archive.TEST), 'test_metrics.json: is there, and does not follow'),
-        (_added(AUDIT), 'audit.npz: is there, and ledger.jsonl does not have its digest'),
+        (_written(archive.MODEL), 'model.npz: its SHA-256 is not'),
+        (_written(archive.LOG, ''), 'participation.npz: is not the one of'),
+        (_written(run_directory.GAN_REPORT), 'gan_report.md: is there, and does not follow'),
+        (_written(archive.TEST), 'test_metrics.json: is there, and does not follow'),
+        (_written(AUDIT), 'audit.npz: is there, and ledger.jsonl does not have its digest'),
         (_forged_plan(noise_key_digest='0' * 64), 'ledger.jsonl: its plan has another noise_key'),
         (
             _forged_plan(extensions=(inputs.Extension(2, 4, 6),)),
             'ledger.jsonl: its plan has other extensions than its events',
         ),
-        (
-            _with_events(lambda event: _with_epsilon(event, 0.01)),
-            'metrics.csv: epsilon after round',
-        ),
-        (
-            _with_events(lambda event: _with_results(event, {})),
-            'model.npz: is there, and ledger.js',
-        ),
+        (_with_events(_with_smaller_epsilon), 'metrics.csv: epsilon after round'),
+        (_with_results({}), 'model.npz: is there, and ledger.js'),
         (_with_a_key(archive.REPORT), 'privacy_report.json: epsilon is 0.01 is "not a key"'),
         (_with_a_key(archive.PLAN), 'plan.json: epsilon is 0.01 is "not a key"'),
         (_with_a_note(stack='NumPy 2. Epsilon is 0.01', first=3), 'ledger.jsonl: has a note'),
@@ -235,9 +245,9 @@ def _stopped_with(name):
         *((_with_a_note(ray_losses=value), 'ray_losses=') for value in ('x', -1, None, [1])),
         (_stopped_with('saved_model/model'), 'saved_model/model: is there, and ledger.jsonl does'),
         (_stopped_with(archive.MODEL), 'model.npz: is there, and ledger.jsonl does not say'),
-        (_added(archive.METRICS, (1 << 28) + 1), 'metrics.csv: cannot be read (File too large)'),
-        (_added(archive.LOG, (1 << 28) + 1), 'participation.npz: is not the one of'),
-        (_added(archive.REPORT, (1 << 28) + 1), 'privacy_report.json: cannot be read'),
+        (_too_large(archive.METRICS), 'metrics.csv: cannot be read (File too large)'),
+        (_too_large(archive.LOG), 'participation.npz: is not the one of'),
+        (_too_large(archive.REPORT), 'privacy_report.json: cannot be read'),
         (_with_another_model, 'model.npz: is not the model after the last round of ledger.jsonl'),
     ],
 )
@@ -248,19 +258,9 @@ def test_a_forged_run_is_found_though_all_digests_fit(run, forge, said):
     assert all('\n' not in each for each in found)
 
 
-def _without_last_line(path):
-    path.write_text(''.join(path.read_text().splitlines(keepends=True)[:-1]))
-
-
-def _pages_with(run, name):
-    """A page with a hundredth of the epsilon."""
-    report = archives.record_of(_FULL).report(archives.LOG)
-    epsilon = accounting.round_up(report.guarantee.epsilons[0])
-    _replaced(name, epsilon, f'{float(epsilon) / 100:.4g}')(run)
-
-
 @pytest.mark.standard
-def test_a_figure_is_compared_too(tmp_path):
+def test_a_figure_is_compared_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(privacy_page, '_figures', _figures)
     run = archives.write_run(tmp_path / 'run')
     path = run / run_directory.HTML_REPORT
     text = path.read_text()
@@ -270,14 +270,10 @@ def test_a_figure_is_compared_too(tmp_path):
     path.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
     assert _with_new_digests(run) == []
     for old, new in (('<title>', '<title>0.01 '), ('stroke: #', 'stroke: red; stroke: #')):
-        path.write_text(text.replace(old, new, 1) if old != '<title>' else _last(text, old, new))
+        before, _, after = text.rpartition(old)
+        path.write_text(before + new + after)
         found = _with_new_digests(run)
         assert len(found) == 1 and 'figure' in found[0]
-
-
-def _last(text, old, new) -> str:
-    before, _, after = text.rpartition(old)
-    return f'{before}{new}{after}'
 
 
 _DRAWN = (
@@ -287,30 +283,29 @@ _DRAWN = (
 
 
 @pytest.mark.parametrize(
-    'old, new, elsewhere',
+    'old, new, is_same_elsewhere',
     [
-        ('#a"', '#b"', 'is the same'),
-        ('"a"', '"b"', 'is the same'),
-        ('M 1 2', 'M 1 3', 'is the same'),  # Another version may draw it elsewhere.
-        ('#ff0000', '#0000ff', 'is the same'),
-        ('<path', '<path d="M 4 4"/><path', 'is the same'),
-        ('9pt', '8pt', 'differs'),
-        ('<path', '<text>0.01</text><path', 'differs'),
-        ('<path', '<title>0.01</title><path', 'differs'),
-        ('<path', '<script>0.01</script><path', 'differs'),
-        ('<path', '<path onclick="run()"', 'differs'),
-        ('</g>', '0.01</g>', 'differs'),
-        ('xlink:href="#a"', 'xlink:href="https://a"', 'differs'),
+        ('#a"', '#b"', True),
+        ('"a"', '"b"', True),
+        ('M 1 2', 'M 1 3', True),  # Another version may draw it elsewhere.
+        ('#ff0000', '#0000ff', True),
+        ('<path', '<path d="M 4 4"/><path', True),
+        ('9pt', '8pt', False),
+        ('<path', '<text>0.01</text><path', False),
+        ('<path', '<title>0.01</title><path', False),
+        ('<path', '<script>0.01</script><path', False),
+        ('<path', '<path onclick="run()"', False),
+        ('</g>', '0.01</g>', False),
+        ('xlink:href="#a"', 'xlink:href="https://a"', False),
     ],
 )
-def test_figures_of_another_version_have_nothing_but_lines_and_areas(old, new, elsewhere):
+def test_figures_of_another_version_have_nothing_but_lines_and_areas(old, new, is_same_elsewhere):
     """Else a page whose figure claims another version could say anything."""
     changed = _DRAWN.replace(old, new)
     assert comparison.page_difference(_DRAWN, _DRAWN) is None
     assert comparison.page_difference(changed, _DRAWN) is not None
     other = changed.replace('v3.11.2', 'v3.10.9')
-    found = comparison.page_difference(other, _DRAWN)
-    assert ('is the same' if found is None else 'differs') == elsewhere
+    assert (comparison.page_difference(other, _DRAWN) is None) == is_same_elsewhere
 
 
 def test_last_digits_of_another_stack_are_no_difference(run):

@@ -85,32 +85,29 @@ def test_parameters_that_would_be_ignored_are_refused(mechanism, name, value):
     'kind', [TrainConfig, *(pytest.param(each, marks=pytest.mark.standard) for each in _ALL[1:])]
 )
 def test_every_value_changes_the_digest(kind):
-    """A setting that is added later must be in the JSON form, too."""
-    config = kind()
-    kinds = {
-        each: found
-        for owner in _owners(kind)
-        for each in (field.name for field in dataclasses.fields(owner))
-        if (found := _settings.kind_of(owner, each)) is not None
-    }
-    for name, value in config.flat().items():
-        other = _other(kinds[name], value, name)
-        if other is None:
-            continue
+    """A setting that is added later must be in the JSON form, too; and what it needs, given."""
+    config, needing = kind(), set()
+    for field, of_value in _fields(kind).items():
+        name = field.name
+        other = _other(of_value, config.flat()[name], name)
         try:
             changed = config.with_values({name: other})
-        except ArgumentError:
-            continue  # Not allowed by itself.
+        except ArgumentError as error:  # Not allowed by itself.
+            needing |= {name} if str(error).startswith(f'{name}={other}: needs ') else set()
+            continue
         assert changed.digest() != config.digest(), name
         assert kind.from_dict(json.loads(json.dumps(changed.to_dict()))) == changed, name
+    # What needs another setting to be given, which it is not by default.
+    assert needing >= {each.name for each in _fields(kind) if () in each.metadata['needs'].values()}
 
 
-def _owners(kind):
-    yield kind
+def _fields(kind):
+    """The fields of a configuration and of its groups, each with the kind of its values."""
+    found = {}
     for field in dataclasses.fields(kind):
         nested = _settings.nested(kind, field.name)
-        if nested is not None:
-            yield from _owners(nested)
+        found |= {field: _settings.kind_of(kind, field.name)} if nested is None else _fields(nested)
+    return found
 
 
 def _other(kind, value, name):
@@ -128,12 +125,7 @@ def _other(kind, value, name):
 
 @pytest.mark.parametrize('kind', _ALL)
 def test_no_two_settings_have_one_name(kind):
-    def names(cls):
-        for field in dataclasses.fields(cls):
-            nested = _settings.nested(cls, field.name)
-            yield from names(nested) if nested is not None else [field.name]
-
-    counts = collections.Counter(names(kind))
+    counts = collections.Counter(field.name for field in _fields(kind))
     assert [name for name, count in counts.items() if count > 1] == []
 
 
