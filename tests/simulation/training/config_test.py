@@ -22,6 +22,7 @@ from dpfl.simulation.training import (
 )
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.mechanism import PARAMETERS
+from tests.sizes import standard
 
 _ALL = (TrainConfig, GanConfig, PretrainConfig, GenerateConfig)
 _CONFIG = TrainConfig(
@@ -81,9 +82,7 @@ def test_parameters_that_would_be_ignored_are_refused(mechanism, name, value):
     assert caught.value.name == name
 
 
-@pytest.mark.parametrize(
-    'kind', [TrainConfig, *(pytest.param(each, marks=pytest.mark.standard) for each in _ALL[1:])]
-)
+@pytest.mark.parametrize('kind', [TrainConfig, *map(standard, _ALL[1:])])
 def test_every_value_changes_the_digest(kind):
     """A setting that is added later must be in the JSON form, too; and what it needs, given."""
     config, needing = kind(), set()
@@ -119,8 +118,7 @@ def _other(kind, value, name):
         return (value or 1) + 1
     if kind.scalar is float:
         return (value or 0.25) * 0.5
-    choices = {'mechanism': 'tree'}
-    return choices.get(name, 'other')
+    return {'mechanism': 'tree'}.get(name, 'other')
 
 
 @pytest.mark.parametrize('kind', _ALL)

@@ -19,6 +19,7 @@ from dpfl.simulation import program, run_directory, run_journal
 from dpfl.simulation.training import TrainConfig, train
 from tests import runs
 from tests.simulation.training import small_config
+from tests.sizes import exhaustive, standard
 
 pytestmark = pytest.mark.tff
 
@@ -107,12 +108,7 @@ def _assert_same(found, path, config):
 
 @pytest.mark.parametrize(
     'name',
-    [
-        pytest.param(
-            each, marks=pytest.mark.standard if each in _STANDARD else pytest.mark.exhaustive
-        )
-        for each in _CASES
-    ],
+    [standard(each) if each in _STANDARD else exhaustive(each) for each in _CASES],
 )
 def test_a_run_that_goes_on_is_the_one_that_was_planned_so(name, tmp_path):
     path = _beginning(name, tmp_path)

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from dpfl import accounting, errors, mechanisms
 from dpfl.reporting import gan_page
-from dpfl.simulation import metrics, run_directory
+from dpfl.simulation import run_directory
 from dpfl.simulation.training import (
     EvaluationConfig,
     ExecutionConfig,
@@ -25,10 +24,9 @@ from dpfl.simulation.training import (
 from dpfl.tasks import federated_task
 from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.images import gan_models, image_clients
-from tests import runs
 from tests.accounting import plans
 from tests.simulation.training import small_config
-from tests.sizes import trains_long
+from tests.sizes import standard, trains_long
 
 _ROUNDS = 4
 # Clients 3 and 7 have nothing to train on; the others have fewer images than a batch, or more.
@@ -78,44 +76,10 @@ def _task(client_batches, heldout=None):
     )
 
 
-class _StoppedError(Exception):
-    pass
-
-
-def _train(path, **options):
-    return train(_CONFIG, path, task=_clients(), progress=False, **options)
-
-
-@pytest.fixture(scope='module', name='run')
-def _run(tmp_path_factory):
-    path = tmp_path_factory.mktemp('gan') / 'run'
-    return path, _train(path)
-
-
 @trains_long
-def test_a_run_that_was_stopped_ends_with_the_same_generator(run, tmp_path, monkeypatch):
-    """From its first checkpoint alone, which has the noise key, and from a later one."""
-    release, path = metrics.Metrics.release, tmp_path / 'run'
-
-    def stop(self, number, *values):
-        if number == 3:
-            raise _StoppedError
-        release(self, number, *values)
-
-    with monkeypatch.context() as patched, pytest.raises(_StoppedError):
-        patched.setattr(metrics.Metrics, 'release', stop)
-        _train(path)
-    early = shutil.copytree(path, tmp_path / 'early')
-    (early / 'checkpoints' / '00000002.checkpoint').unlink()
-    for each in (path, early):
-        _train(each, resume=True)
-    assert runs.differences(path, early) == []
-    assert run_directory.verify(path).differences == ()
-
-
-@trains_long
-def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
-    path, first = run
+def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(tmp_path):
+    path, task = tmp_path / 'run', _clients()
+    first = train(_CONFIG, path, task=task)
     assert {
         'loss',
         'accuracy',
@@ -132,10 +96,12 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
     assert sheets == ['generated_000002.png', 'generated_000004.png']
     page = (path / 'privacy_report.md').read_text()
     assert all(sentence in page for sentence in _CONFIG.not_covered)
-    other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
+    other = dataclasses.replace(task, made_from={'trained_on': 'others'})
     with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
         train(_CONFIG, path, task=other, resume=True)
-    result = _train(path, resume=True)  # Its SavedModel takes the place of the first.
+    result = train(
+        _CONFIG, path, task=task, resume=True
+    )  # Its SavedModel takes the place of the first.
     generator = run_model.weights(path)
     for mine, kept in zip(result.weights, generator, strict=True):
         np.testing.assert_array_equal(mine, kept)
@@ -178,10 +144,7 @@ _OWN_TEXT = dataclasses.replace(small_config.BLT, task=TaskConfig())
 @pytest.mark.parametrize(
     'config, changes, message',
     [
-        *(
-            pytest.param(_CONFIG, changes, message, marks=pytest.mark.standard)
-            for changes, message in (({'population': 3}, 'population|clients_per_round'),)
-        ),
+        standard(_CONFIG, {'population': 3}, 'population|clients_per_round'),
         # A task of one's own would ignore these.
         (_OWN_TEXT, {'select_examples': ('length<=5',)}, 'select_examples.*a task of your own'),
         (_OWN_TEXT, {'warm_start': 'model'}, 'warm_start.*with a task of your own'),

@@ -6,11 +6,12 @@ import pytest
 
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.simulation import metrics, run_directory
-from dpfl.simulation.training import TrainConfig, train
+from dpfl.simulation.training import GanConfig, train
 from dpfl.tasks.before_training import WordRelease
 from tests import runs, text_files
 from tests.repository import threat_model
 from tests.simulation.training import small_config
+from tests.sizes import exhaustive, standard
 
 pytestmark = pytest.mark.tff
 
@@ -78,6 +79,16 @@ _KINDS = {
         'audit': True,
         'audit_canaries': 40,
     },
+    'a GAN': {
+        'model': 'tiny',
+        'client_batch_size': 4,
+        'client_max_batches': 2,
+        'rounds': 4,
+        'population': 8,
+        'clients_per_round': 4,
+        'noise_multiplier': 1.0,
+        'eval_every': 2,
+    },
 }
 _STANDARD = ('correlated noise that is restarted',)
 # Of some kinds only; the same bits after an interruption.
@@ -98,26 +109,21 @@ def _config(kind, folder):
         text_files.write_clients(folder / 'data.jsonl', clients=90, sentences=4)
     if 'warm_start' in changes:
         small_config.copied(folder / 'origin')
-    return small_config.BLT.with_values(changes)
+    return (GanConfig() if kind == 'a GAN' else small_config.BLT).with_values(changes)
 
 
 def _assert_records_agree(config, path, result):
     found = run_directory.verify(path)
     assert found.differences == () and found.report == result.report
     assert threat_model.shared_by_mistake(path) == []
-    assert TrainConfig.from_dict(json.loads((path / 'config.json').read_text())) == config
+    assert type(config).from_dict(json.loads((path / 'config.json').read_text())) == config
     shown = [float(row['epsilon']) for row in runs.metrics(path)]
     assert shown == sorted(shown) and shown[-1] == result.report.guarantee.epsilons[0]
 
 
 @pytest.mark.parametrize(
     'kind',
-    [
-        pytest.param(
-            each, marks=pytest.mark.standard if each in _STANDARD else pytest.mark.exhaustive
-        )
-        for each in _KINDS
-    ],
+    [standard(each) if each in _STANDARD else exhaustive(each) for each in _KINDS],
 )
 def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
