@@ -1,6 +1,9 @@
 """Samplers of cohorts: what holds of each, their laws, and plans that they do not fit."""
 
+import collections
 import dataclasses
+import itertools
+import math
 import tracemalloc
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.simulation import population, sampling
+from tests import sampling_oracles
 
 _ROUNDS, _POPULATION, _CLIENTS = 20, 60, 5
 _APART = Participation(_ROUNDS, 4, 2)
@@ -66,19 +70,6 @@ def test_every_cohort_has_each_client_once_and_the_schema_holds(sampler):
             sampler.cohort(t)
 
 
-def test_the_mean_cohort_has_the_planned_size(sampler):
-    sizes = [
-        cohort.size
-        for seed in range(20)
-        for cohort in _cohorts(dataclasses.replace(sampler, seed=seed))
-    ]
-    # 400 cohorts with a variance of at most 5; a seed that is fixed.
-    assert abs(np.mean(sizes) - _CLIENTS) < 0.6
-    kind = getattr(sampler, 'kind', None)
-    has_fixed_size = kind is None or kind.has_one_size
-    assert (np.var(sizes) == 0) == has_fixed_size
-
-
 def test_the_memory_of_a_cohort_does_not_depend_on_the_population(sampler):
     peaks = []
     for size in (20_000, 200_000):
@@ -116,79 +107,101 @@ def test_every_schema_holds_and_everyone_has_a_turn_before_anyone_has_two(schema
     assert np.unique(np.concatenate([log.cohort(t) for t in range(turns)])).size == 10 * turns
 
 
-def _taken(sampler, clients):
-    """Who takes part in which round: [rounds, clients]."""
-    taken = np.zeros((sampler.rounds, clients))
-    for t in range(sampler.rounds):
-        taken[t, sampler.cohort(t)] = 1
-    return taken
+# --- The law of all cohorts of a run with three clients: the probability of each way it may go.
 
 
-def test_fixed_size_cohorts_are_uniform():
-    # Each client's count over 4000 rounds is binomial(4000, 3/10): chi-square over 10 clients.
-    counts = _taken(_random(accounting.WithoutReplacement, 4000, 10, 3), 10).sum(axis=0)
-    assert counts.sum() == 12_000
-    assert ((counts - 1200) ** 2).sum() / (4000 * 0.3 * 0.7) < 30  # 9 degrees of freedom: 1e-4
+def _in_turn(rounds):
+    """Rounds that draw their cohorts independently."""
+    law = collections.Counter()
+    for cohorts in itertools.product(*rounds):
+        law[cohorts] += math.prod(of[cohort] for of, cohort in zip(rounds, cohorts, strict=True))
+    return law
 
 
-def _assert_independent(taken, probability):
-    """Sizes are binomial, and clients and rounds do not depend on each other."""
-    rounds, clients = taken.shape
-    sizes, variance = taken.sum(axis=1), clients * probability * (1 - probability)
-    assert abs(sizes.mean() - clients * probability) < 4 * np.sqrt(variance / rounds)
-    assert abs(sizes.var() / variance - 1) < 0.12  # A fixed size would have none.
-    both = np.concatenate([taken[:-1], taken[1:]], axis=1)
-    correlation = np.corrcoef(both.T) - np.eye(2 * clients)
-    assert np.abs(correlation).max() < 5 / np.sqrt(rounds)
+def _sample(members, probability, cap=3):
+    """A Poisson sample, of which a random part is left if it has more members than the cap."""
+    law = collections.Counter()
+    for size in range(len(members) + 1):
+        for chosen in itertools.combinations(members, size):
+            weight = probability**size * (1 - probability) ** (len(members) - size)
+            parts = [*itertools.combinations(chosen, min(size, cap))]
+            law.update({part: weight / len(parts) for part in parts})
+    return law
 
 
-def test_poisson_cohorts_have_binomial_sizes_and_independent_clients():
-    _assert_independent(_taken(_random(accounting.Poisson, 4000, 20, 5), 20), 0.25)
-    assert _random(accounting.Poisson, 1, 5, 5).cohort(0).size == 5
-    assert min(map(len, _cohorts(_random(accounting.Poisson, 200, 50, 1), 200))) == 0
+def _of_groups(probability):
+    """Two clients in the first group and one in the other, in three rounds."""
+    law = collections.Counter()
+    for alone in range(3):
+        first, other = (_sample(each, probability) for each in (_others(alone), (alone,)))
+        law.update({each: p / 3 for each, p in _in_turn([first, other, first]).items()})
+    return law
 
 
-def test_cohorts_of_groups_have_binomial_sizes_and_independent_clients():
-    # 20 clients in each of two groups, each taking part with probability 10 / 40.
-    taken = _taken(_random(accounting.CyclicPoisson, 6000, 40, 5, groups=2), 40)
-    for index in range(2):
-        group = np.flatnonzero(taken[index::2].any(axis=0))
-        assert group.size == 20
-        assert not np.delete(taken[index::2], group, axis=1).any()
-        _assert_independent(taken[index::2][:, group], 0.25)
-    # Everyone of the group.
-    assert _random(accounting.CyclicPoisson, 3, 6, 2, groups=3).cohort(1).size == 2
+def _others(client):
+    return tuple(each for each in range(3) if each != client)
 
 
-def test_groups_take_turns_and_clients_stay_in_their_group():
-    sampler = _random(accounting.CyclicPoisson, 400, 103, 5, groups=7, seed=2)
-    cohorts = _cohorts(sampler, 400)
+def _apart_from_each_other(patterns):
+    """Clients whose patterns are independent."""
+    law = collections.Counter()
+    for clients in itertools.product(patterns, repeat=3):
+        weights, updates = zip(*clients, strict=True)
+        cohorts = (tuple(np.flatnonzero(taken).tolist()) for taken in np.transpose(updates))
+        law[(*cohorts,)] += math.prod(weights)
+    return law
+
+
+_PASSES = [
+    (weight * other, np.append(updates, more))
+    for weight, updates in sampling_oracles.bin_patterns(2, 2)
+    for other, more in sampling_oracles.bin_patterns(1, 2)
+]
+_LAWS = [
+    (
+        accounting.WithoutReplacement(population=3),
+        2,
+        _in_turn([{_others(client): 1 / 3 for client in range(3)}] * 3),
+    ),
+    (accounting.Poisson(population=3), 1, _in_turn([_sample(range(3), 1 / 3)] * 2)),
+    (
+        accounting.TruncatedPoisson(population=3, cohort_cap=2),
+        2,
+        _in_turn([_sample(range(3), 2 / 3, 2)] * 2),
+    ),
+    (accounting.CyclicPoisson(population=3, groups=2), 1, _of_groups(2 / 3)),
+    (
+        accounting.BallsInBins(population=3, groups=2),
+        1,
+        _apart_from_each_other(sampling_oracles.bin_patterns(3, 2)),
+    ),
+    (accounting.RandomAllocation(population=3, groups=2), 1, _apart_from_each_other(_PASSES)),
+]
+
+
+@pytest.mark.parametrize('kind, clients, law', _LAWS, ids=[kind.name for kind, *_ in _LAWS])
+def test_cohorts_have_the_law_of_their_sampling(kind, clients, law):
+    """That of b-min-sep sampling is in tests/accounting/sampling/monte_carlo_test.py."""
+    count, rounds = 4000, len(next(iter(law)))
+    seen = collections.Counter(
+        tuple(tuple(sorted(cohort.tolist())) for cohort in _cohorts(sampler, rounds))
+        for seed in range(count)
+        for sampler in [sampling.RandomSampler(kind, rounds, clients, seed)]
+    )
+    assert seen.keys() <= law.keys() and sum(law.values()) == pytest.approx(1)
+    statistic = sum((seen[way] - count * p) ** 2 / (count * p) for way, p in law.items())
+    # Its mean and variance are exact; the seeds are fixed.
+    ways, inverse = len(law), sum(1 / p for p in law.values())
+    variance = 2 * (ways - 1) + (inverse - ways**2 - 2 * ways + 2) / count
+    assert statistic <= ways - 1 + 4 * math.sqrt(variance)
+    assert kind.has_one_size == (len({len(cohort) for way in law for cohort in way}) == 1)
+
+
+def test_many_groups_have_clients_of_their_own():
+    cohorts = _cohorts(_random(accounting.CyclicPoisson, 400, 103, 5, groups=7, seed=2), 400)
     groups = [set(np.concatenate(cohorts[index::7]).tolist()) for index in range(7)]
     assert sorted(client for group in groups for client in group) == list(range(103))
     assert {len(group) for group in groups} == {14, 15}
-    longer = dataclasses.replace(sampler, rounds=600)
-    for t in (39, 3, 20):
-        np.testing.assert_array_equal(sampler.cohort(t), longer.cohort(t))
-
-
-@pytest.mark.parametrize('kind', [accounting.BallsInBins, accounting.RandomAllocation])
-def test_bins_partition_the_clients_of_an_epoch(kind):
-    cohorts = _cohorts(_random(kind, 10, 50, 12, groups=4, seed=3), 10)
-    for first in (0, 4):
-        assert sorted(np.concatenate(cohorts[first : first + 4])) == list(range(50))
-    assert (kind is accounting.BallsInBins) == (cohorts[0].tolist() == cohorts[4].tolist())
-
-
-@pytest.mark.parametrize('kind', [accounting.BallsInBins, accounting.RandomAllocation])
-def test_bins_are_uniform_and_clients_independent(kind):
-    # Sizes are binomial, so bins are not shuffled into equal parts.
-    cohorts = [_random(kind, 8, 40, 10, groups=4, seed=seed).cohort(5) for seed in range(400)]
-    sizes = np.array([cohort.size for cohort in cohorts])
-    assert abs(sizes.mean() - 10) < 0.7 and 5 < sizes.var() < 10.5
-    counts = np.bincount(np.concatenate(cohorts), minlength=40)
-    assert counts.min() > 60 and counts.max() < 145
-    both = sum(0 in cohort and 1 in cohort for cohort in cohorts)
-    assert 10 < both < 45  # A sixteenth of 400 on average.
 
 
 def test_timer_cohorts_keep_the_schema_that_they_are_checked_against():

@@ -153,17 +153,14 @@ _COMBINED = {
         'restart_first': 1,
         'restart_every': 2,
         'count_stddev': 2.0,
-        'mechanism': 'tree',
-        'blt_decay': None,
-        'blt_scale': None,
+        **small_config.TREE,
     },
     'bins': {'sampling': 'balls_in_bins', 'min_separation': 1, 'groups': 4},
     'fedsgd without noise': {
         'client_update': 'fedsgd',
         'mechanism': 'none',
         'noise_multiplier': None,
-        'blt_decay': None,
-        'blt_scale': None,
+        **small_config.NO_BUFFERS,
     },
 }
 

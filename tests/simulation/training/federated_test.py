@@ -98,18 +98,18 @@ def _own_run(tmp_path_factory):
 def _function_run(tmp_path_factory):
     """As `own_run`, of client functions: the task has no digests of its data."""
     path = tmp_path_factory.mktemp('functions') / 'run'
-    task = dataclasses.replace(_own_task(), in_memory={}, fingerprints={})
-    report = train(_OWN.with_values({'rounds': 2}), path, task=task).report
+    report = train(_OWN.with_values({'rounds': 2}), path, task=_client_functions()).report
     assert any('the data of this task have no digest' in text for text in report.also_not_covered)
     return path
 
 
-def _with_other_client(task, number):
-    """The task with other data of a client, and without digests of the data."""
+def _client_functions(changed=None):
+    """The task without digests of its data, and with other data of a client."""
+    task = _own_task()
 
     def client_batches(client, *how):
         batches = task.client_batches(client, *how)
-        if client != number:
+        if client != changed:
             return batches
         return [tf.nest.map_structure(lambda leaf: leaf[:1], batch) for batch in batches]
 
@@ -118,16 +118,14 @@ def _with_other_client(task, number):
 
 @trains
 def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(function_run, tmp_path):
-    longer, task = _OWN.with_values({'rounds': 3}), _own_task()
-    task = dataclasses.replace(task, in_memory={}, fingerprints={})
+    longer = _OWN.with_values({'rounds': 3})
     one, other = (shutil.copytree(function_run, tmp_path / name) for name in ('one', 'other'))
-    first = train(longer, one, task=task, resume=True)
+    first = train(longer, one, task=_client_functions(), resume=True)
     log = ParticipationLog.load(one / 'participation.npz')
     *before, last = (set(log.cohort(t).tolist()) for t in range(3))
     # No check can see other data of a client that took part in no round so far.
     number = min(last.difference(*before))
-    changed = _with_other_client(task, number)
-    second = train(longer, other, task=changed, resume=True)
+    second = train(longer, other, task=_client_functions(number), resume=True)
     assert any((a != b).any() for a, b in zip(first.weights, second.weights, strict=True))
     for copy in (one, other):
         found = run_directory.verify(copy)
@@ -150,12 +148,12 @@ def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(function_run, 
 def test_a_run_continues_with_the_data_and_the_digests_with_which_it_began(
     own_run, function_run, tmp_path
 ):
-    longer, functions = _OWN.with_values({'rounds': 4}), _with_other_client(_own_task(), -1)
+    longer = _OWN.with_values({'rounds': 4})
     for path, task, what in (
         (own_run, _own_task(lambda clients, heldout: (clients[::-1], heldout, 0)), 'clients'),
         (own_run, _own_task(lambda clients, heldout: (clients, heldout * 2, 0)), 'heldout'),
         (own_run, _own_task(lambda clients, heldout: (clients, heldout, 1)), 'order_seed'),
-        (own_run, functions, 'clients'),
+        (own_run, _client_functions(), 'clients'),
         (function_run, _own_task(), 'clients'),
     ):
         before = (path / 'ledger.jsonl').read_bytes()

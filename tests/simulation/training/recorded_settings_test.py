@@ -12,10 +12,16 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation import extension
 from dpfl.simulation.training import GanConfig, recorded_settings
 from tests.accounting import archives
+from tests.simulation.training import small_config
 
 _BASE = archives.CONFIG
-_TREE = {'mechanism': 'tree', 'blt_decay': None, 'blt_scale': None}
+_TREE = small_config.TREE
 _GAUSSIAN = {**_TREE, 'mechanism': 'gaussian'}
+
+
+def _settings(config):
+    """The settings of a configuration, as the journal of its run has them."""
+    return json.loads(json.dumps(config.to_dict()))
 
 
 def _state(settings, **files):
@@ -24,8 +30,8 @@ def _state(settings, **files):
 
 
 def _differences(record, config=_BASE, **files):
-    settings = json.loads(json.dumps(config.to_dict()))
-    differences = recorded_settings.differences(_state(settings, **files), record)
+    state = _state(_settings(config), **files)
+    differences = recorded_settings.differences(state, record)
     assert all('\n' not in each for each in differences)
     return differences
 
@@ -38,7 +44,7 @@ _SETTINGS = [
     {},
     _TREE,
     {**_TREE, 'restart_first': 3, 'restart_every': 4},
-    {'blt_decay': None, 'blt_scale': None, 'mechanism': mechanisms.BinaryTree(6, 'prefix_sums')},
+    {**_TREE, 'mechanism': mechanisms.BinaryTree(6, 'prefix_sums')},
     {'adjacency': 'replace_one', 'noise_seed': 5},
     {**_GAUSSIAN, 'clip_schedule': ((3, 0.1), (9, 0.2))},  # Once allowed, beyond the last round.
     {**_GAUSSIAN, 'adaptive_clip': True, 'count_stddev': 3.0},
@@ -47,7 +53,7 @@ _SETTINGS = [
     {'secagg': True, 'secagg_bits': 16},
     {'noise': 'hardened'},
     {'noise_multiplier': None, 'target_epsilon': 3.0},
-    {'mechanism': 'none', 'blt_decay': None, 'blt_scale': None, 'noise_multiplier': None},
+    {**_TREE, 'mechanism': 'none', 'noise_multiplier': None},
     {'chosen_without_noise': ('clip_norm', 'delta')},
     {'release_train_metrics': True, 'stop_at_accuracy': 0.5},
     {'server_momentum': 0.5, 'model': 'micro'},
@@ -63,8 +69,7 @@ def test_a_run_that_python_has_made_continues_on_the_command_line_with_its_setti
     for changes in _SETTINGS + _WITH_LISTS:
         config = _config(**changes)
         if isinstance(config.privacy.mechanism, str):  # An object has no flag.
-            state = _state(json.loads(json.dumps(config.to_dict())))
-            texts = recorded_settings.texts_of(state)
+            texts = recorded_settings.texts_of(_state(_settings(config)))
             assert recorded_settings.with_flags(type(config)(), texts) == config
             assert 'mechanism' in texts or config.privacy.mechanism == 'blt'
     assert recorded_settings.texts_of(_state({}, **{archive.FLAGS: '--rounds=3'})) == {
@@ -73,7 +78,7 @@ def test_a_run_that_python_has_made_continues_on_the_command_line_with_its_setti
 
 
 def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
-    settings = json.loads(json.dumps(_BASE.to_dict()))
+    settings = _settings(_BASE)
     settings['sampling']['devices']['drop_out'] = 0.08
     settings['privacy']['tree_completed'] = False
     # A group of which nothing is left.
@@ -93,7 +98,7 @@ def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
 
 
 def test_the_selection_of_a_generator_is_left_out_if_it_selects_nothing():
-    settings = json.loads(json.dumps(GanConfig().to_dict()))
+    settings = _settings(GanConfig())
     selection = {'select_clients': [], 'select_examples': [], 'selection_model': None}
     settings['task']['selection'] = selection
     assert recorded_settings.of_state(_state(settings)) == GanConfig()
@@ -104,7 +109,7 @@ def test_the_selection_of_a_generator_is_left_out_if_it_selects_nothing():
         recorded_settings.of_state(_state(settings))
     # A run on text still has them.
     config = _config(select_clients=('length>1',))
-    assert recorded_settings.of_state(_state(json.loads(json.dumps(config.to_dict())))) == config
+    assert recorded_settings.of_state(_state(_settings(config))) == config
 
 
 def _record(config):
@@ -128,14 +133,13 @@ def test_restarts_are_compared_where_the_mechanism_is_from_a_file(tmp_path):
     files = [str(tmp_path / name) for name in ('base.npz', 'restarted.npz')]
     mechanisms.save(base, files[0])
     mechanisms.save(mechanisms.Restarted.every(base, 1, 2), files[1])
-    no_buffers = {'blt_decay': None, 'blt_scale': None}
-    config = _config(strategy=files[0], restart_first=1, restart_every=2, **no_buffers)
+    config = _config(strategy=files[0], restart_first=1, restart_every=2, **small_config.NO_BUFFERS)
     assert _differences(_record(config), config) == []
     for first in (0, 2):
         other = config.with_values({'restart_first': first})
         (found,) = _differences(_record(config), other)
         assert 'its mechanism, restarted, is not the one of config.json' in found
-    whole = _config(mechanism='restarted', strategy=files[1], **no_buffers)
+    whole = _config(mechanism='restarted', strategy=files[1], **small_config.NO_BUFFERS)
     assert _differences(_record(whole), whole) == []
     assert _differences(
         _record(config), config.with_values({'restart_first': None, 'restart_every': None})
@@ -151,24 +155,25 @@ def test_no_two_settings_are_taken_for_each_other(changes):
             assert _differences(record, _config(**other)), other
 
 
+_EARLIER = (archives.make_record(noise_multiplier=5.0).plan,)
+
+
 @pytest.mark.parametrize(
-    'of_plan',
+    'name, value',
     [
-        {'noise_multiplier': 20.0},
-        {'clip_norm': 0.05},
-        {'clients_per_round': 6},
-        {'participation': Participation(6, 3, 2)},
-        {'mechanism': mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.31])},
-        {'adjacency': 'replace_one'},
-        {'before': (accounting.ReleaseBefore('words', 9.0),)},
-        {'earlier': (archives.make_record(noise_multiplier=5.0).plan,)},
+        ('noise_multiplier', 20.0),
+        ('clip_norm', 0.05),
+        ('clients_per_round', 6),
+        ('participation', Participation(6, 3, 2)),
+        ('mechanism', mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.31])),
+        ('adjacency', 'replace_one'),
+        ('before', (accounting.ReleaseBefore('words', 9.0),)),
+        ('earlier', _EARLIER),
     ],
 )
-def test_every_field_of_the_plan_is_compared(of_plan):
-    record = archives.record_of()
-    changed = dataclasses.replace(record, plan=dataclasses.replace(record.plan, **of_plan))
-    found = _differences(changed)
-    (name,) = of_plan
+def test_every_field_of_the_plan_is_compared(name, value):
+    plan = dataclasses.replace(archives.record_of().plan, **{name: value})
+    found = _differences(archives.record_of(plan=plan))
     assert any(name.partition('_')[0] in each for each in found), found
 
 
@@ -211,14 +216,15 @@ def test_a_gan_states_its_limits():
     config = GanConfig().with_values(
         {'rounds': 6, 'clients_per_round': 2, 'noise_multiplier': 3.0, 'delta': 1e-6}
     )
-    record = archives.record_of(
-        _config(**_GAUSSIAN, noise_multiplier=3.0, clip_norm=0.3, accountant=None).with_values(
-            {'min_separation': 1, 'max_participations': None}
-        ),
-        also_not_covered=config.not_covered,
-        remarks=(),
-        about=None,
+    same = _config(
+        **_GAUSSIAN,
+        noise_multiplier=3.0,
+        clip_norm=0.3,
+        accountant=None,
+        min_separation=1,
+        max_participations=None,
     )
+    record = archives.record_of(same, also_not_covered=config.not_covered, remarks=(), about=None)
     assert _differences(record, config) == []
     less = dataclasses.replace(record, also_not_covered=config.not_covered[1:])
     assert len(_differences(less, config)) == 1
@@ -226,9 +232,8 @@ def test_a_gan_states_its_limits():
 
 def test_a_fork_has_earlier_plans():
     plan = archives.record_of().plan
-    earlier = (archives.make_record(noise_multiplier=5.0).plan,)
     config = _config(warm_start='runs/a')
-    forked = archives.record_of(config, plan=dataclasses.replace(plan, earlier=earlier))
+    forked = archives.record_of(config, plan=dataclasses.replace(plan, earlier=_EARLIER))
     assert _differences(forked, config) == []
     seeded = dataclasses.replace(forked, noise_is_seeded=True)
     assert _differences(seeded, config) == []
@@ -249,17 +254,15 @@ def test_a_fork_has_earlier_plans():
         (lambda text: text.replace('--rounds=6', '--rounds=x'), 'rounds=x: must be a value'),
         (lambda text: text + 'word\n', 'flags.txt: line'),
         (lambda text: '\x00\n', 'flags.txt: line 1 is not a flag'),
-        (lambda text: text + '--output_dir=runs/a\n', None),
-        (lambda text: re.sub('--(.*)=false', r'--no\1', text), None),
+        (lambda text: text + '--output_dir=runs/a\n', ''),
+        (lambda text: re.sub('--(.*)=false', r'--no\1', text), ''),
     ],
 )
 def test_flags_are_those_of_the_configuration(change, message):
     text = ''.join(f'{line}\n' for line in _setting_texts.flags(_BASE.flat()))
     found = _differences(archives.record_of(), **{archive.FLAGS: change(text)})
-    if message is None:
-        assert found == []
-    else:
-        assert len(found) == 1 and message in found[0]
+    assert len(found) == bool(message)
+    assert message in ''.join(found)
 
 
 @pytest.mark.parametrize('settings', [{'course': 3}, {'course': {}, 'x': 1}, {'a': 1}])
