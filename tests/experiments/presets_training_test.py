@@ -6,11 +6,11 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.simulation.training import train
-from tests import forked_binaries, paper_presets, presets
+from tests import forked_binaries, presets
 from tests.tasks.images import emnist_files
 from tests.tasks.text import small_files
 
-_PRESETS = paper_presets.load()
+_PRESETS = presets.load()
 _SMALL = dict(
     rounds=2,
     clients_per_round=3,

@@ -11,9 +11,9 @@ from dpfl._setting_texts import with_texts
 from dpfl.debugging.text.config import StudyConfig
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import build_plan
-from tests import paper_presets, paths, presets
+from tests import paths, presets
 
-_PRESETS = paper_presets.load()
+_PRESETS = presets.load()
 _PUBLISHED = {row['id']: row for row in json.loads(paths.PUBLISHED.read_text())}
 _POPULATION = 342_477  # Of the split train of StackOverflow.
 
