@@ -3,7 +3,6 @@
 import collections
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from dpfl.simulation import data_digest
@@ -11,36 +10,36 @@ from dpfl.simulation import data_digest
 _KEY = bytes(range(32))
 
 
-def _batch(values, labels=(1,)):
-    return collections.OrderedDict(x=np.array(values), y=np.array(labels))
+def _digest(clients, label=1, key=_KEY):
+    """The digest of clients whose batches have these values."""
+    labels = np.array([label])
+    batches = [
+        [collections.OrderedDict(x=np.array(values), y=labels) for values in client]
+        for client in clients
+    ]
+    return data_digest.of_cohort(key, batches)
 
 
-@pytest.mark.parametrize(
-    'changed',
-    [
-        [[_batch([1, 2])], [_batch([4])]],
-        [[_batch([1, 2])], [_batch([3], [2])]],
-        [[_batch([1, 2]), _batch([3])], []],
-        [[], [_batch([1, 2]), _batch([3])]],
-        [[_batch([1]), _batch([2])], [_batch([3])]],
-        [[_batch([[1, 2]])], [_batch([3])]],
-        [[_batch([1.0, 2.0])], [_batch([3])]],
-        [[_batch([3])], [_batch([1, 2])]],
-        [[_batch([1, 2])], [_batch([3])], []],
-        [[_batch([1, 2])], [_batch(['3'])]],
-    ],
-)
-def test_other_data_have_another_digest(changed):
-    data = [[_batch([1, 2])], [_batch([3])]]
-    digest = data_digest.of_cohort(_KEY, data)
-    assert digest == data_digest.of_cohort(_KEY, [[_batch([1, 2])], [_batch([3])]])
-    assert digest != data_digest.of_cohort(_KEY, changed)
-    assert len(digest) == 64
+def test_other_data_have_another_digest():
+    cohorts = [
+        [[[1, 2]], [[3]]],
+        [[[1, 2]], [[4]]],
+        [[[1, 2], [3]], []],
+        [[], [[1, 2], [3]]],
+        [[[1], [2]], [[3]]],
+        [[[[1, 2]]], [[3]]],
+        [[[1.0, 2.0]], [[3]]],
+        [[[3]], [[1, 2]]],
+        [[[1, 2]], [[3]], []],
+        [[[1, 2]], [['3']]],
+    ]
+    digests = [_digest(clients) for clients in cohorts]
+    assert digests == [_digest(clients) for clients in cohorts]
+    digests += [_digest(cohorts[0], label=2), _digest(cohorts[0], key=_KEY[::-1])]
+    assert len(set(digests)) == 12 and {*map(len, digests)} == {64}
 
 
-def test_another_key_gives_another_digest():
-    data = [[_batch([1, 2])]]
-    assert data_digest.of_cohort(_KEY, data) != data_digest.of_cohort(_KEY[::-1], data)
+def test_another_key_or_purpose_gives_another_digest_of_a_file():
     one, other = (data_digest.of_file(key, 'data', 'abc') for key in (_KEY, _KEY[::-1]))
     assert one != other != data_digest.of_file(_KEY, 'vocabulary', 'abc')
 

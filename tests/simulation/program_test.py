@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
@@ -11,8 +10,6 @@ from tests import runs
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.usefixtures('undrawn')
-
-_ROUNDS = toy_experiment.ROUNDS
 
 
 @pytest.fixture(scope='module', name='run')
@@ -32,9 +29,6 @@ def test_metrics_have_a_row_for_each_round(run):
     assert epsilons == sorted(epsilons)
     assert epsilons[-1] == experiment.plan.epsilon(1e-6, experiment.accountant)
     assert float(rows[-1]['loss']) == archive.read_journal(path).rows()[-1]['loss']
-    events = event_accumulator.EventAccumulator(str(path / 'tensorboard'))
-    events.Reload()
-    assert {'loss', 'accuracy', 'epsilon'} <= set(events.Tags()['tensors'])
 
 
 def test_report_and_log_agree_with_the_run(run):
@@ -42,13 +36,12 @@ def test_report_and_log_agree_with_the_run(run):
     text = (path / 'privacy_report.json').read_text()
     assert accounting.PrivacyReport.from_json(text) == report
     values = json.loads(text)
-    assert values['rho'] == experiment.plan.rho
-    assert values['basis'] == 'plan'
+    assert (values['rho'], values['basis']) == (experiment.plan.rho, 'plan')
     assert values['train_metrics_released'] and values['noise_is_seeded']
     assert 'without noise' in values['not_covered'][0]
     assert archive.OWN_LOOP in values['not_covered']
     log = ParticipationLog.load(path / 'participation.npz')
-    assert log == ParticipationLog(map(experiment.sampler.cohort, range(_ROUNDS)))
+    assert log == ParticipationLog(map(experiment.sampler.cohort, range(toy_experiment.ROUNDS)))
     assert 'Simulation' in (path / 'privacy_report.md').read_text()
 
 

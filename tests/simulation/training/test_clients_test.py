@@ -1,25 +1,21 @@
 """The test of a final model: on whom, once, in which files, and what is refused."""
 
-import collections
-import dataclasses
 import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tensorflow_federated as tff
 
 from dpfl import learning
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
 from dpfl.simulation import public_copy
-from dpfl.simulation.training import TaskConfig, TextConfig, train
-from dpfl.tasks.config import DataConfig
+from dpfl.simulation.training import train
 from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.synthetic_text import SyntheticText
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.repository import threat_model
 from tests.simulation.training import small_config
+from tests.tasks import sqlite_files
 
 pytestmark = [pytest.mark.tff, pytest.mark.standard, pytest.mark.usefixtures('undrawn')]
 
@@ -97,29 +93,6 @@ def test_a_public_copy_does_not_have_it(tested, tmp_path):
     assert archive.TEST not in names and not (tmp_path / 'copy' / archive.TEST).exists()
 
 
-def _stackoverflow(path, splits):
-    """A file with ten clients of each of the given splits, three sentences each."""
-    clients = {f'c{split} {i}': split for split in splits for i in range(10)}
-    tff.simulation.datasets.save_to_sql_client_data(
-        list(clients),
-        lambda client: tf.data.Dataset.from_tensor_slices(
-            collections.OrderedDict(tokens=[f'{clients[client]} word {client[-1]}'] * 3)
-        ),
-        str(path / 'data.sqlite'),
-        split_names_by_client_id=clients,
-    )
-    (path / 'words').write_text('train\nheldout\ntest\nword\n1\n2\n')
-    return dataclasses.replace(
-        _CONFIG,
-        task=TaskConfig(
-            task='stackoverflow',
-            model='micro',
-            data=DataConfig(data_path=str(path / 'data.sqlite')),
-            text=TextConfig(vocabulary_file=str(path / 'words'), sentence_length=6),
-        ),
-    )
-
-
 @pytest.mark.parametrize(
     'splits, number, message',
     [
@@ -128,7 +101,20 @@ def _stackoverflow(path, splits):
     ],
 )
 def test_data_without_enough_test_clients_are_refused(splits, number, message, tmp_path):
-    config = _stackoverflow(tmp_path, splits).with_values({'test_clients': number})
+    sentences = [sqlite_files.of_sentence('a word')] * 3
+    clients = [(split, f'{split} {i}', sentences) for split in splits for i in range(10)]
+    sqlite_files.write(tmp_path / 'data.sqlite', clients)
+    (tmp_path / 'words').write_text('a\nword\n')
+    config = _CONFIG.with_values(
+        {
+            'task': 'stackoverflow',
+            'data_path': str(tmp_path / 'data.sqlite'),
+            'vocabulary_file': str(tmp_path / 'words'),
+            'vocabulary_size': None,
+            'population': None,
+            'test_clients': number,
+        }
+    )
     with pytest.raises(ArgumentError, match=f'^{message}'):
         train(config, tmp_path / 'run')
     assert not (tmp_path / 'run').exists()
