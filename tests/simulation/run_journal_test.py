@@ -8,6 +8,7 @@ import pytest
 from dpfl import errors
 from dpfl.accounting.records import cohorts, journal
 from dpfl.simulation import run_directory, run_journal
+from tests.accounting import archives
 
 _KEY = np.array([81985529216486895, -1], np.int64)
 _COHORT = [1, 7]
@@ -29,14 +30,17 @@ def _released(t, **other):
     return journal.Released(round=t, **values | other)
 
 
+def _extended(record):
+    fields = dict(configuration={}, settings={}, files={})
+    return journal.Extended(released=3, planned=6, rounds=8, record=record, **fields)
+
+
 @pytest.fixture(name='path')
 def _path(tmp_path):
     """A run of three rounds."""
     found = run_journal.RunJournal(tmp_path)
-    found.append(
-        journal.Planned(settings={}, files={}, date='2026-11-25', version='0.1.0', keys='0' * 64)
-    )
-    found.append(journal.Built(record={'rounds': 6}, configuration={}, data={}))
+    found.append(archives.PLANNED)
+    found.append(archives.built({'rounds': 6}))
     for t in range(3):
         found.begin(_began(t), _COHORT)
         found.release(_released(t), 0.5)
@@ -132,10 +136,7 @@ def test_more_rounds_move_the_place_of_checkpoints_behind_the_event(path):
     heads = [found.head_after(rounds) for rounds in range(4)]
     assert len(set(heads)) == 4 and set(heads) <= set(found.heads)
     record = found.state.record
-    event = journal.Extended(
-        released=3, planned=6, rounds=8, record=record, configuration={}, settings={}, files={}
-    )
-    found.append(event)
+    found.append(_extended(record))
     assert {found.head_after(rounds) for rounds in range(4)} == {found.heads[-1]}
     assert dataclasses.replace(found.state, extended=()).record == record
 
@@ -154,11 +155,7 @@ def test_what_a_round_writes(path, clients, most):
 def test_a_round_of_a_run_with_more_rounds_need_not_be_evaluated_again(path):
     """The last round is evaluated, and killed before its checkpoint, the run gets more rounds."""
     found = run_journal.RunJournal(path)
-    found.append(
-        journal.Extended(
-            released=3, planned=4, rounds=8, record={}, configuration={}, settings={}, files={}
-        )
-    )
+    found.append(_extended({}))
     row = found.release(_released(2, state='f' * 64, metrics={'epsilon': 1.0}))
     assert row == {'round': 3, 'loss': 2.5}
     for other in ({'model': 'f' * 64}, {'metrics': {'loss': 0.1}}):

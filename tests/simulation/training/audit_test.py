@@ -15,7 +15,7 @@ from dpfl.aggregators.noise import draws
 from dpfl.errors import ArgumentError
 from dpfl.simulation import public_copy, run_directory
 from dpfl.simulation.training import train
-from tests import forked_binaries, json_schema
+from tests import forked_binaries
 from tests.simulation.training import small_config
 
 pytestmark = [pytest.mark.tff, pytest.mark.standard]
@@ -43,7 +43,6 @@ def test_the_report_says_what_was_measured(run):
     assert not found.exceeds_claim
     assert found.mu_of_canaries == pytest.approx(result.report.plan.mu, rel=1e-6)
     values = json.loads((path / archive.REPORT).read_text())
-    json_schema.require_report(values)
     assert values['measured']['trials'] == _CANARIES
     assert '## Audit\n\nNone' not in (path / archive.PAGE).read_text()
     page = (path / 'audit.html').read_text()

@@ -40,13 +40,6 @@ def _report(path):
     return json.loads((path / archive.REPORT).read_text())
 
 
-def _assert_counted(plan, release):
-    """The guarantee is that of the rounds together with the release."""
-    assert plan.before == (release.before(),)
-    alone = plan.sensitivity / plan.noise_multiplier
-    assert plan.mu == pytest.approx(math.hypot(alone, 1 / release.before().noise_multiplier))
-
-
 @trains
 def test_the_guarantee_counts_the_words(config):
     run = small_config.finished(config)
@@ -55,12 +48,16 @@ def test_the_guarantee_counts_the_words(config):
         f'wb{chr(97 + i)}' for i in range(4)
     }
     # Who opens the finished run has the words of its model, not all that were found.
-    before = prepared_task.of_run(config, kept=prepared_task.recorded(run.directory))
-    opened = config.task.open(config.seed, lambda text: None, before)
+    kept = prepared_task.of_run(config, kept=prepared_task.recorded(run.directory))
+    opened = config.task.open(config.seed, lambda text: None, kept)
     assert list(opened.language_model()[1]) == words[:12]
-    _assert_counted(run.report.plan, _WORDS)
+    # The guarantee is that of the rounds together with the draw.
+    plan, before = run.report.plan, _WORDS.before()
+    assert plan.before == (before,)
+    alone = plan.sensitivity / plan.noise_multiplier
+    assert plan.mu == pytest.approx(math.hypot(alone, 1 / before.noise_multiplier))
     values = _report(run.directory)
-    assert values['epsilon'] == run.report.plan.epsilon(1e-3) > 30
+    assert values['epsilon'] == plan.epsilon(1e-3) > 30
     assert not any('vocabulary: it was counted' in each for each in values['not_covered'])
     assert json.loads((run.directory / 'data.json').read_text())['vocabulary'] == {
         'words': 12,
@@ -137,7 +134,7 @@ def _interrupted(config, path, monkeypatch, owner, name, **options):
     """A run that is interrupted when a function is called."""
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(owner, name, mock.Mock(side_effect=KeyboardInterrupt))
-        train(config, path, progress=False, **options)
+        train(config, path, **options)
 
 
 @trains
