@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
 from dpfl import _settings, mechanisms
@@ -22,6 +23,7 @@ from dpfl.simulation.training import (
 )
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.mechanism import PARAMETERS
+from dpfl.simulation.training.round_config import ServerConfig
 from tests.sizes import standard
 
 _ALL = (TrainConfig, GanConfig, PretrainConfig, GenerateConfig)
@@ -115,7 +117,7 @@ def _other(kind, value, name):
     if kind.scalar is bool:
         return not value
     if kind.scalar is int:
-        return (value or 1) + 1
+        return (value or 4) + 1
     if kind.scalar is float:
         return (value or 0.25) * 0.5
     return {'mechanism': 'tree'}.get(name, 'other')
@@ -174,3 +176,34 @@ def test_every_bound_of_a_setting_is_enforced(kind):
             with pytest.raises(ArgumentError) as caught:
                 kind(**{**needed, field.name: value})
             assert caught.value.name == field.name and '\n' not in str(caught.value)
+
+
+# --- The optimizer of the server.
+
+
+@pytest.mark.parametrize(
+    'schedule, expected',
+    [
+        ('constant', [1, 1, 1, 1]),
+        ('linear', [1, 1, 1, 1, 1, 1, 0.55, 0.1]),
+        # No rate is 0, however few the rounds are.
+        ('linear', [0.1]),
+        ('linear', [1, 0.1]),
+    ],
+)
+def test_learning_rates_by_hand(schedule, expected):
+    config = ServerConfig(server_learning_rate=3.0, server_schedule=schedule)
+    rates = config.rates(len(expected))
+    np.testing.assert_allclose(rates, 3 * np.array(expected), rtol=1e-12)
+
+
+def test_a_report_says_how_the_server_makes_its_steps():
+    config = ServerConfig(server_momentum=0.5, server_nesterov=True, server_schedule='linear')
+    assert config.describe(8).startswith(
+        "The server uses SGD with Nesterov's momentum 0.5 and a learning rate with a linear "
+        'cooldown over the last 2 rounds: each model is a linear function'
+    )
+    adam = ServerConfig(server_optimizer='adam')
+    assert adam.describe(8).startswith(
+        'The server uses Adam with a constant learning rate. It divides'
+    )

@@ -23,7 +23,7 @@ def _text(tmp_path_factory):
 
 def _run(text, path, **changes):
     config = _CONFIG.with_values({'public_text': str(text), **changes})
-    return pretrain(config, path / 'model', progress=False)
+    return pretrain(config, path / 'model')
 
 
 def _tokens(text):
@@ -55,11 +55,12 @@ def test_every_sentence_is_trained_on_once_an_epoch(text, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize('output', ['folder', 'folder/file', 'folder/..', '.'])
 def test_nothing_but_a_saved_model_is_replaced(output, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretraining, '_public', lambda config: pytest.fail('read'))
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'folder').mkdir()
     (tmp_path / 'folder' / 'file').write_text('mine')
     with pytest.raises(ArgumentError, match='must be new, empty, or the folder of a SavedModel'):
-        pretrain(_CONFIG, output, progress=False)
+        pretrain(_CONFIG, output)
     assert (tmp_path / 'folder' / 'file').read_text() == 'mine'
 
 
@@ -74,11 +75,8 @@ def test_an_empty_text_is_refused(tmp_path):
 
 def test_where_no_model_can_be_written_nothing_is_trained(text, tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining, '_public', lambda config: pytest.fail('read'))
-    with pytest.raises(ArgumentError, match='output=.: must be new, empty, or'):
-        pretrain(_CONFIG, '.', progress=False)
     (tmp_path / 'file').write_text('')
-    config = _CONFIG.with_values({'public_text': str(text)})
     with pytest.raises(StorageError, match='file/model: '):
-        pretrain(config, tmp_path / 'file' / 'model', progress=False)
+        _run(text, tmp_path / 'file')
     with pytest.raises(ArgumentError, match='public_clients=3: cannot be combined with public_te'):
-        config.with_values({'public_clients': 3})
+        _run(text, tmp_path, public_clients=3)
