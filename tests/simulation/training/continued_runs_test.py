@@ -14,7 +14,7 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.reports import inputs
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import program, run_directory, run_journal
+from dpfl.simulation import program, run_directory
 from dpfl.simulation.training import TrainConfig, train
 from tests import runs
 from tests.simulation.training import small_config
@@ -57,26 +57,11 @@ def _few_samples(monkeypatch):
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
 
 
-def _copied_when_killed(config, path, copy, released=_RELEASED, **options):
-    """Trains, and keeps a copy of what SIGKILL leaves of the run after a line of the ledger."""
-    begin = run_journal.RunJournal.begin
-
-    def copying(self, event, cohort):
-        begin(self, event, cohort)
-        if event.round == released - 1:
-            # Temporary files may vanish while they are copied.
-            shutil.copytree(path, copy, ignore=shutil.ignore_patterns('*.partial'))
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run_journal.RunJournal, 'begin', copying)
-        train(config, path, **options)
-
-
 @functools.cache
 def _before(config):
     """Directories of a run as it was planned, finished and killed."""
     folder = small_config.folder() / f'before {config.digest()}'
-    _copied_when_killed(config, folder / 'run', folder / 'killed')
+    small_config.copied_when_killed(config, folder / 'run', folder / 'killed', _RELEASED)
     return folder / 'run', folder / 'killed'
 
 
@@ -173,7 +158,7 @@ def test_a_strategy_that_was_optimised_is_kept(mechanism, tmp_path):
 def test_a_second_extension(tmp_path):
     path = _beginning('killed', tmp_path)
     twice = tmp_path / 'twice'
-    _copied_when_killed(_after('killed'), path, twice, 9, resume=True)
+    small_config.copied_when_killed(_after('killed'), path, twice, 9, resume=True)
     config = _PLANNED.with_values({'rounds': 16})
     found = train(config, twice, resume=True)
     _assert_same(found, twice, config)

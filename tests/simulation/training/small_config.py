@@ -6,9 +6,13 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from dpfl import _setting_texts
 from dpfl.reporting import privacy_page
+from dpfl.simulation import run_journal
 from dpfl.simulation.training import (
     EvaluationConfig,
     PrivacyConfig,
@@ -76,6 +80,23 @@ def flags(config: TrainConfig = BLT) -> list[str]:
     defaults = TrainConfig().flat()
     changed = {name: value for name, value in config.flat().items() if value != defaults[name]}
     return _setting_texts.flags(changed)
+
+
+def copied_when_killed(
+    config: TrainConfig, path: pathlib.Path, copy: pathlib.Path, rounds: int, **options: Any
+) -> TrainResult:
+    """Trains, and keeps a copy of what SIGKILL leaves of the run when so many rounds have begun."""
+    begin = run_journal.RunJournal.begin
+
+    def copying(self, event, cohort):
+        begin(self, event, cohort)
+        if event.round == rounds - 1:
+            # Temporary files may vanish while they are copied.
+            shutil.copytree(path, copy, ignore=shutil.ignore_patterns('*.partial'))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run_journal.RunJournal, 'begin', copying)
+        return train(config, path, **options)
 
 
 def copied(path: pathlib.Path, config: TrainConfig = BLT) -> pathlib.Path:
