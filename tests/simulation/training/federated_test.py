@@ -49,14 +49,11 @@ def test_the_result_has_what_the_directory_has(tmp_path):
     with np.load(path / 'model.npz') as arrays:
         for number, weight in enumerate(result.weights):
             np.testing.assert_array_equal(weight, arrays[str(number)])
-    before = (path / 'model.npz').stat().st_mtime_ns
-    again = train(_CONFIG, path, resume=True)
-    assert (path / 'model.npz').stat().st_mtime_ns == before
-    assert again.last == result.last and again.report.to_json() == result.report.to_json()
-    assert again.reference_accuracies == result.reference_accuracies != {}
     # What changes no bit may change.
     config = _CONFIG.with_values({'checkpoint_every': 1, 'keep_checkpoints': 2})
-    assert train(config, path, resume=True).last == result.last
+    again = train(config, path, resume=True)
+    assert again.last == result.last and again.report.to_json() == result.report.to_json()
+    assert again.reference_accuracies == result.reference_accuracies != {}
 
 
 @trains
