@@ -27,7 +27,7 @@ def row(setting: tuple[int, int, int], epsilon: float) -> dict[str, object]:
     rounds, population, cohort = setting
     found = amplification.Search(
         rounds=rounds, population=population, clients_per_round=cohort, delta=DELTA
-    ).least_error(epsilon)
+    ).designs('epsilon', epsilon)
     return {
         'setting': list(setting),
         'epsilon': epsilon,

@@ -134,22 +134,22 @@ def find(
       ArgumentError: if no target is given, it cannot be met, or the file cannot be written.
     """
     started = time.monotonic()
+    given, least, value = 'epsilon', 'error', config.target_epsilon
+    if config.target_error is not None:
+        given, least, value = 'error', 'epsilon', config.target_error
+    if value is None:
+        raise ArgumentError('target_epsilon', NOT_SHOWN, 'or target_error must be given')
     with renaming(epsilon='target_epsilon', error='target_error'):
-        if config.target_epsilon is not None:
-            made = search.least_error(config.target_epsilon, progress=True)
-        elif config.target_error is not None:
-            made = search.least_epsilon(config.target_error, progress=True)
-        else:
-            raise ArgumentError('target_epsilon', NOT_SHOWN, 'or target_error must be given')
-    by_name: dict[str, amplification.Design] = {
-        field.name: getattr(made, field.name) for field in dataclasses.fields(made)
-    }
-    what = 'error' if config.target_error is None else 'epsilon'
-    chosen = _best(by_name, what)
-    design = by_name[chosen]
+        made: dict[str, amplification.Design] = vars(search.designs(given, value, progress=True))
+    values = {name: getattr(design, least) for name, design in made.items()}
+    chosen = min(values, key=lambda name: values[name])
+    # Where amplification is worth nearly nothing, take the design that needs no secret cohorts.
+    if values['separated'] <= _SAME * values[chosen]:
+        chosen = 'separated'
+    design = made[chosen]
     mechanisms.save(design.plan.mechanism, output)
     return {
-        'designs': [_row(name, each) for name, each in by_name.items()],
+        'designs': [_row(name, each) for name, each in made.items()],
         'chosen': chosen,
         'delta': search.delta,
         'loss': search.loss,
@@ -157,16 +157,6 @@ def find(
         'seconds': time.monotonic() - started,
         'output': str(output),
     }
-
-
-def _best(found: dict[str, amplification.Design], what: str) -> str:
-    """The name of the design of least error or epsilon.
-
-    Where amplification is worth nearly nothing, that without: it needs no secret cohorts.
-    """
-    values = {name: getattr(design, what) for name, design in found.items()}
-    least = min(values, key=lambda name: values[name])
-    return 'separated' if values['separated'] <= _SAME * values[least] else least
 
 
 def train_flags(

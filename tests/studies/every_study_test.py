@@ -92,9 +92,9 @@ def _dataset(values, out):
 
 
 def _design(values, out):
-    made = amplification.Search(
-        rounds=4, population=60, clients_per_round=6, delta=1e-5
-    ).least_error(2.0)
+    made = amplification.Search(rounds=4, population=60, clients_per_round=6, delta=1e-5).designs(
+        'epsilon', 2.0
+    )
     assert [row['design'] for row in values['designs']] == ['best', 'independent', 'separated']
     for row in values['designs']:
         design = getattr(made, row['design'])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.standard
 
 @pytest.fixture(scope='module', name='found')
 def _found():
-    return _SMALL.least_error(_EPSILON)
+    return _SMALL.designs('epsilon', _EPSILON)
 
 
 def test_the_best_is_that_of_all_bands_and_groups(found):
@@ -66,7 +66,7 @@ def test_plans_keep_their_target_and_state_what_they_are(found):
 
 
 def test_least_epsilon_is_the_inverse_of_least_error(found):
-    back = _SMALL.least_epsilon(found.best.error)
+    back = _SMALL.designs('error', found.best.error)
     assert back.best.epsilon == pytest.approx(_EPSILON, rel=1e-3)
     assert back.best.error == pytest.approx(found.best.error)
     assert back.best.epsilon <= min(back.independent.epsilon, back.separated.epsilon) * (1 + 1e-3)
@@ -74,11 +74,11 @@ def test_least_epsilon_is_the_inverse_of_least_error(found):
 
 @pytest.mark.parametrize('loss', ['rms', 'max'])
 def test_bandmf_and_the_largest_error(loss):
-    toeplitz = dataclasses.replace(_SMALL, loss=loss).for_error(3.0, 4)
+    toeplitz = dataclasses.replace(_SMALL, loss=loss).design(4, error=3.0)
     assert getattr(toeplitz.plan.mechanism, f'{loss}_error')() == pytest.approx(
         3.0 / toeplitz.plan.noise_multiplier
     )
-    banded = dataclasses.replace(_SMALL, loss=loss, mechanism='banded').for_error(3.0, 4)
+    banded = dataclasses.replace(_SMALL, loss=loss, mechanism='banded').design(4, error=3.0)
     assert banded.bands == toeplitz.bands == 4
     assert (banded.plan.mechanism.name, banded.error) == ('banded', pytest.approx(3.0))
 
@@ -109,9 +109,9 @@ def test_the_search_finds_the_bottom_of_a_valley_with_steps():
                 ({'mechanism': 'blt'}, 'mechanism=blt: must be one of banded_toeplitz, banded'),
             )
         ),
-        (lambda: _SMALL.least_error(0), 'epsilon=0: must be'),
-        (lambda: _SMALL.least_epsilon(-1), 'error=-1: must be'),
-        (lambda: _SMALL.for_epsilon(1.0, 5), 'groups=5: must be an integer >= 1 and <= 4'),
+        (lambda: _SMALL.designs('epsilon', 0), 'epsilon=0: must be'),
+        (lambda: _SMALL.designs('error', -1), 'error=-1: must be'),
+        (lambda: _SMALL.design(5, epsilon=1.0), 'groups=5: must be an integer >= 1 and <= 4'),
     ],
 )
 def test_bad_fields_and_targets_are_named(call, message):
@@ -122,13 +122,13 @@ def test_bad_fields_and_targets_are_named(call, message):
 def test_independent_noise_is_the_best_where_it_has_the_least_error():
     # So little is asked for that the estimates of more groups are off.
     search = amplification.Search(rounds=6, population=600, clients_per_round=6, delta=1e-6)
-    designs = search.least_error(0.02)
+    designs = search.designs('epsilon', 0.02)
     assert designs.best.error <= designs.independent.error
 
 
 def test_the_command_of_a_large_delta_accepts_it():
     search = dataclasses.replace(_SMALL, delta=0.1)
     study = scripts_of_studies.load('optimize_sampling')
-    lines = study.train_flags(search.for_error(1.0, 1), search, 'd.npz', None)
+    lines = study.train_flags(search.design(1, error=1.0), search, 'd.npz', None)
     texts = dict(line.removeprefix('--').split('=', 1) for line in lines)
     assert _setting_texts.with_texts(TrainConfig(), texts).privacy.delta == 0.1

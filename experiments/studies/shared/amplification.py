@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,67 +110,43 @@ class Search:
         """The most groups that can have cohorts of the size, and that a run takes turns of."""
         return min(self.rounds, self.population // self.clients_per_round)
 
-    def least_error(self, epsilon: float, *, progress: bool = False) -> Designs:
-        """The designs of least error that are (`epsilon`, delta)-DP.
+    def designs(self, given: str, value: float, *, progress: bool = False) -> Designs:
+        """The designs that meet a target: of least error at an epsilon, or the other way round.
 
         The numbers of groups are compared by estimates, which are made for epsilon from 0.1 on; the
-        plans that are returned are calibrated with the accounting of all plans.
+        plans that are returned have the accounting of all plans.
 
         Args:
-          epsilon: target, above 0.
+          given: 'epsilon', or 'error' in the prefix sums, in clip norms: what the designs have.
+          value: target, above 0.
           progress: whether to show progress on standard error.
 
         Raises:
-          ArgumentError: if no noise meets the target.
+          ArgumentError: if no noise meets the target; it names `given`.
         """
-        _validate.number('epsilon', epsilon, above=0)
-        best = self._searched(
-            lambda groups: (
-                self._unit(groups) * self.estimated_noise(self._strategy(groups), groups, epsilon)
-            ),
-            progress,
-        )
-        found, independent = (self.for_epsilon(epsilon, groups) for groups in (best, 1))
-        best_design = min(found, independent, key=lambda design: design.error)
-        return Designs(best_design, independent, self._separated(epsilon=epsilon))
-
-    def least_epsilon(self, error: float, *, progress: bool = False) -> Designs:
-        """The designs of least epsilon whose error in the prefix sums is `error`, in clip norms.
-
-        Args:
-          error: target, above 0.
-          progress: whether to show progress on standard error.
-        """
-        _validate.number('error', error, above=0)
-        best = self._searched(
-            lambda groups: self.estimated_epsilon(
-                self._strategy(groups), groups, error / self._unit(groups)
-            ),
-            progress,
-        )
-        found, independent = (self.for_error(error, groups) for groups in (best, 1))
-        best_design = min(found, independent, key=lambda design: design.epsilon)
-        return Designs(best_design, independent, self._separated(error=error))
-
-    def _searched(self, value: Callable[[int], float], progress: bool) -> int:
+        _validate.number(given, value, above=0)
+        least = 'error' if given == 'epsilon' else 'epsilon'
         with _progress.bar(
             desc='sampling', unit='design', leave=False, delay=1.0, disable=not progress
         ) as bar:
 
-            def counted(groups: int) -> float:
-                found = value(groups)
+            def estimated(groups: int) -> float:
+                strategy, unit = self._strategy(groups), self._unit(groups)
+                if given == 'epsilon':
+                    found = unit * self.estimated_noise(strategy, groups, value)
+                else:
+                    found = self.estimated_epsilon(strategy, groups, value / unit)
                 bar.update()
                 return found
 
-            return searched(self.rounds, self.most_groups, counted)
-
-    def for_epsilon(self, epsilon: float, groups: int) -> Design:
-        """The design with so many groups, and as many bands, for a target epsilon."""
-        return self._design(groups, self._sampled(groups), epsilon=epsilon)
-
-    def for_error(self, error: float, groups: int) -> Design:
-        """The design with so many groups, and as many bands, whose error is given."""
-        return self._design(groups, self._sampled(groups), error=error)
+            best = searched(self.rounds, self.most_groups, estimated)
+        target = {given: value}
+        found, independent = (self.design(groups, **target) for groups in (best, 1))
+        return Designs(
+            min(found, independent, key=operator.attrgetter(least)),
+            independent,
+            self.design(self.most_groups, is_sampled=False, **target),
+        )
 
     def _strategy(self, groups: int) -> mechanisms.Mechanism:
         return strategy_of(self.rounds, groups, self.mechanism, self.loss)
@@ -192,12 +169,11 @@ class Search:
             return accounting.epsilon_from_mu(
                 math.sqrt(squared_norm) / noise_multiplier, self.delta
             )
-        probability = groups * self.clients_per_round / self.population
         losses = [
             privacy_loss_distribution.from_gaussian_mechanism(
                 noise_multiplier / norm,
                 value_discretization_interval=_STEP,
-                sampling_prob=probability,
+                sampling_prob=self._probability(groups),
             ).self_compose(count)
             for norm, count in turns
         ]
@@ -217,46 +193,42 @@ class Search:
             high += 1.0
         return math.exp(optimize.brentq(excess, low, high, xtol=_LOG_NOISE))
 
-    def _sampled(self, groups: int) -> dict[str, Any]:
+    def design(self, groups: int, *, is_sampled: bool = True, **target: float) -> Design:
+        """The design with `groups` groups, and as many bands, for a target.
+
+        Args:
+          groups: number of groups that take turns, 1 .. `most_groups`.
+          is_sampled: whether cohorts are drawn; otherwise clients return after `groups` rounds.
+          target: `epsilon` or `error`.
+        """
         _validate.integer('groups', groups, minimum=1, maximum=self.most_groups)
-        return {
-            'participation': Participation(self.rounds),
-            'sampling': accounting.CyclicPoisson(population=self.population, groups=groups)
-            if groups > 1
-            else accounting.Poisson(population=self.population),
-        }
-
-    def _separated(self, **target: float) -> Design:
-        groups = self.most_groups
-        return self._design(groups, {'participation': Participation(self.rounds, groups)}, **target)
-
-    def _design(
-        self,
-        groups: int,
-        fields: dict[str, Any],
-        epsilon: float | None = None,
-        error: float | None = None,
-    ) -> Design:
         strategy, unit = self._strategy(groups), self._unit(groups)
-        fields = fields | {
+        fields: dict[str, Any] = {
             'mechanism': strategy,
+            'participation': Participation(self.rounds, 1 if is_sampled else groups),
             'clip_norm': 1.0,
             'clients_per_round': self.clients_per_round,
         }
-        if epsilon is not None:
-            plan = accounting.PrivacyPlan.calibrated(epsilon=epsilon, delta=self.delta, **fields)
+        if is_sampled and groups > 1:
+            fields['sampling'] = accounting.CyclicPoisson(population=self.population, groups=groups)
+        elif is_sampled:
+            fields['sampling'] = accounting.Poisson(population=self.population)
+        if 'error' in target:
+            plan = accounting.PrivacyPlan(noise_multiplier=target['error'] / unit, **fields)
         else:
-            assert error is not None
-            plan = accounting.PrivacyPlan(noise_multiplier=error / unit, **fields)
-        sampled = plan.sampling is not None
+            plan = accounting.PrivacyPlan.calibrated(delta=self.delta, **target, **fields)
         return Design(
             plan,
             strategy.strategy_bands or 1,
             groups,
-            groups * self.clients_per_round / self.population if sampled else 1.0,
+            self._probability(groups) if is_sampled else 1.0,
             plan.epsilon(self.delta),
             plan.noise_multiplier * unit,
         )
+
+    def _probability(self, groups: int) -> float:
+        """Probability with which a client of the group whose turn it is takes part."""
+        return groups * self.clients_per_round / self.population
 
 
 @functools.lru_cache(1024)
