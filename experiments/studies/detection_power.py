@@ -29,7 +29,6 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.text.clients import OpenedText
 from dpfl.debugging.text.config import NOT_OF_TASK, NOT_OF_TRAINING, Case, StudyConfig
-from dpfl.errors import ArgumentError
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.tasks.config import TextTaskConfig
 from experiments.studies.shared import detection
@@ -72,8 +71,6 @@ def main() -> None:
     grid, study, base, task = _GRID.read(), _STUDY.read(), _CONFIG.read(), _TASK.read()
     directory = output_flags.directory(_DIRECTORY.read())
     with command_line.refusing_bad_values(directory='output_dir'):
-        if not study.inject:
-            raise ArgumentError('inject', '', 'must name at least one fault')
         settings = {
             **task.flat(),
             **study.with_values({'inject': (), 'inject_share': ()}).flat(),

@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 import pathlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +36,6 @@ from dpfl.simulation.training import (
 from dpfl.tasks.config import ImageFaultConfig
 from experiments.studies.shared import detection
 from experiments.studies.shared.detection import Cell
-
-if TYPE_CHECKING:
-    from dpfl.debugging.images import clients
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,10 +87,7 @@ def main() -> None:
     """Checks the flags, makes what is missing, writes the page and prints the table."""
     grid, base, primary = _GRID.read(), _CONFIG.read(), _PRIMARY.read()
     samples, directory = _STUDY.read().samples, output_flags.directory(_DIRECTORY.read())
-    injected = base.task.faults.inject
     with command_line.refusing_bad_values(directory='output_dir'):
-        if not injected:
-            raise ArgumentError('inject', '', 'must name at least one fault')
         if not primary.is_trained:
             raise ArgumentError('primary_model', primary.primary_model, 'must be trained here')
         settings = {**primary.flat(), **base.flat(), 'samples': samples}
@@ -102,9 +96,9 @@ def main() -> None:
 
         def begin(seed: int, noise: float) -> Callable[[Cell], Cell]:
             own = base.with_values({'seed': seed, 'noise_multiplier': noise})
-            return _Seed(own, primary, samples, directory / f'seed_{seed}').diagnosed
+            return _diagnosed(own, primary, samples, directory / f'seed_{seed}')
 
-        faults = [(None, 0.0), *itertools.product(injected, grid.inject_shares)]
+        faults = [(None, 0.0), *itertools.product(base.task.faults.inject, grid.inject_shares)]
         cells = detection.cells(
             directory,
             settings,
@@ -117,71 +111,64 @@ def main() -> None:
     output_flags.show(_FORMAT, *detection.report(directory, cells, grid.power))
 
 
-class _Seed:
-    """Data, classifier and generators of one seed at one noise multiplier."""
+def _diagnosed(
+    base: GanConfig, primary: PrimaryConfig, samples: int, folder: pathlib.Path
+) -> Callable[[Cell], Cell]:
+    """Fills in the diagnosis of a cell of one seed at one noise multiplier, those of `base`."""
+    from dpfl.debugging.images import clients, diagnosis, study, traits
+    from dpfl.debugging.images import primary as primary_lib
+    from dpfl.simulation.training.round_config import required
+    from dpfl.tasks.images.image_task import open_clients
 
-    def __init__(self, base: GanConfig, primary: PrimaryConfig, samples: int, folder: pathlib.Path):
-        from dpfl.debugging.images import clients
-        from dpfl.debugging.images import primary as primary_lib
+    def opened(faults: ImageFaultConfig) -> Any:
+        return open_clients(base.task.task, base.task.data, faults, base.seed)
 
-        self._base, self._primary, self._samples = base, primary, samples
-        self._folder = folder / f'noise_multiplier_{base.privacy.noise_multiplier:g}'
-        clean = self._clients(ImageFaultConfig())
-        self._heldout, _ = clean.heldout_examples(base.evaluation.eval_clients)
-        public = clients.PublicImages(*clean.heldout_examples(primary.primary_clients))
-        # One for all noise multipliers.
-        self._infer = primary_lib.train(primary, base, public, folder, resume=True).infer
-        self._public = public
-        self._effects = public.effects(self._infer)
-        training = clients.Training(clients.AS_IS, public, public.half)
-        self._reference = self._drawn(training, 'reference')
+    clean = opened(ImageFaultConfig())
+    heldout, _ = clean.heldout_examples(base.evaluation.eval_clients)
+    public = clients.PublicImages(*clean.heldout_examples(primary.primary_clients))
+    # One for all noise multipliers.
+    infer = primary_lib.train(primary, base, public, folder, resume=True).infer
+    effects = public.effects(infer)
 
-    def diagnosed(self, cell: Cell) -> Cell:
-        """A cell with its diagnosis, of a GAN of all clients, some of whom have a fault."""
-        from dpfl.debugging.images import clients, diagnosis
-        from dpfl.simulation.training.round_config import required
-
-        faults = ImageFaultConfig()
-        if cell.fault:
-            faults = ImageFaultConfig(inject=(cell.fault,), inject_share=cell.share)
-        population = np.arange(required(self._base.sampling, 'population'))
-        everyone = clients.Subpopulation(clients.EVERYONE, population)
-        training = clients.Training(clients.AS_IS, self._clients(faults), everyone)
-        drawn = self._drawn(training, f'{cell.fault}_{cell.share:g}' if cell.fault else 'clean')
-        contrast = Contrast(drawn, self._reference)
-        result = diagnosis.diagnose({diagnosis.CLIENTS: contrast}, effects=self._effects)
-        order = (diagnosis.FOUND, diagnosis.SUSPECTED, diagnosis.NOT_SEEN)
-        return dataclasses.replace(
-            cell,
-            verdict=next((one for one in order if result.of(one)), diagnosis.CANNOT_TELL),
-            named=result.of(diagnosis.FOUND),
-            traits=detection.values_of(drawn.traits),
-        )
-
-    def _clients(self, faults: ImageFaultConfig) -> Any:
-        from dpfl.tasks.images.image_task import open_clients
-
-        task = self._base.task
-        return open_clients(task.task, task.data, faults, self._base.seed)
-
-    def _drawn(self, training: 'clients.Training', name: str) -> Generated:
-        from dpfl.debugging.images import clients, diagnosis, study, traits
-
+    def drawn(training: clients.Training, name: str) -> Generated:
         pixels = study.train_gan(
             training,
-            study.config_of(self._base, training),
-            self._folder / name,
-            heldout=self._heldout,
-            made_from=self._primary.flat(),
-            samples=self._samples,
+            study.config_of(base, training),
+            folder / f'noise_multiplier_{base.privacy.noise_multiplier:g}' / name,
+            heldout=heldout,
+            made_from=primary.flat(),
+            samples=samples,
             resume=True,
             overwrite=False,
         )
         return Generated(
             clients.IN_WORDS[training.chosen.name],
-            traits.measure(pixels, self._infer),
-            diagnosis.measure_learned(pixels, self._public.sample(), self._infer),
+            traits.measure(pixels, infer),
+            diagnosis.measure_learned(pixels, public.sample(), infer),
         )
+
+    reference = drawn(clients.Training(clients.AS_IS, public, public.half), 'reference')
+    population = np.arange(required(base.sampling, 'population'))
+    everyone = clients.Subpopulation(clients.EVERYONE, population)
+
+    def diagnosed(cell: Cell) -> Cell:
+        """A cell with its diagnosis, of a GAN of all clients, some of whom have a fault."""
+        faults, name = ImageFaultConfig(), 'clean'
+        if cell.fault:
+            faults = ImageFaultConfig(inject=(cell.fault,), inject_share=cell.share)
+            name = f'{cell.fault}_{cell.share:g}'
+        own = drawn(clients.Training(clients.AS_IS, opened(faults), everyone), name)
+        contrasts = {diagnosis.CLIENTS: Contrast(own, reference)}
+        result = diagnosis.diagnose(contrasts, effects=effects)
+        order = (diagnosis.FOUND, diagnosis.SUSPECTED, diagnosis.NOT_SEEN)
+        return dataclasses.replace(
+            cell,
+            verdict=next((one for one in order if result.of(one)), diagnosis.CANNOT_TELL),
+            named=result.of(diagnosis.FOUND),
+            traits=detection.values_of(own.traits),
+        )
+
+    return diagnosed
 
 
 if __name__ == '__main__':

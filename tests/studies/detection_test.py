@@ -8,7 +8,7 @@ from scipy import special
 
 from dpfl import errors
 from experiments.studies.shared import detection, power
-from experiments.studies.shared.detection import Cell, Cells
+from experiments.studies.shared.detection import Cell
 from experiments.studies.shared.power import Trials
 
 pytestmark = pytest.mark.standard
@@ -53,15 +53,27 @@ def test_made_up_cells_have_the_share_between_them(tmp_path):
 
 
 def test_cells_are_kept_and_other_settings_are_refused(tmp_path):
-    kept, cell = Cells(tmp_path, {'rounds': 3}), _cells()[3]
-    assert kept.read(cell.name) is None
-    kept.write(cell)
-    assert Cells(tmp_path, {'rounds': 3}).read(cell.name) == cell
+    faults = ((None, 0.0), ('truncated', 0.1))
+
+    def cells(begin, rounds=3, faults=faults):
+        settings = {'rounds': rounds}
+        return detection.cells(tmp_path, settings, [1, 2], 'epsilon', [8.0], faults, begin)
+
+    def begin(seed, level):
+        return lambda cell: _cell(level, seed, cell.fault, cell.share, 'found', ('truncated',))
+
+    made = cells(begin)
+    assert [(cell.seed, cell.fault) for cell in made] == [
+        (seed, fault) for seed in (1, 2) for fault, _ in faults
+    ]
+    assert cells(None) == made  # No cell begins again.
     with pytest.raises(errors.ArgumentError, match='rounds=4: must be 3, as for the cells in'):
-        Cells(tmp_path, {'rounds': 4})
-    (tmp_path / 'cells' / f'{cell.name}.json').write_text('{"level": 1}')
+        cells(begin, rounds=4)
+    with pytest.raises(errors.ArgumentError, match='inject=: must name at least one fault'):
+        cells(begin, faults=faults[:1])
+    (tmp_path / 'cells' / f'{made[3].name}.json').write_text('{"level": 1}')
     with pytest.raises(errors.StorageError, match='is damaged'):
-        kept.read(cell.name)
+        cells(begin)
 
 
 def test_no_interval_goes_beyond_all_data():

@@ -6,6 +6,7 @@ a fault, tell how often an alarm is false.
 
 import dataclasses
 import io
+import itertools
 import json
 import math
 import pathlib
@@ -88,52 +89,6 @@ def values_of(traits: Mapping[str, Share | Mean]) -> dict[str, float | None]:
     }
 
 
-class Cells:
-    """The finished cells in the directory of a study.
-
-    Args:
-      directory: the directory; made if need be.
-      settings: settings that the cells depend on besides their own values, JSON values by name.
-
-    Raises:
-      ArgumentError: if the directory has cells of other settings; it names the setting.
-      StorageError: if a file cannot be read or written.
-    """
-
-    def __init__(self, directory: pathlib.Path, settings: Mapping[str, Any]):
-        self._folder = directory / 'cells'
-        with _storage.naming(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-        now, path = json.loads(json.dumps(settings)), directory / 'configuration.json'
-        before = _read(path) if path.exists() else now
-        for name in sorted({*now, *before}):
-            if now.get(name) != before.get(name):
-                allowed = f'must be {before.get(name)}, as for the cells in {directory}'
-                raise ArgumentError(name, now.get(name), allowed)
-        _write(path, now)
-
-    def read(self, name: str) -> Cell | None:
-        """A finished cell; None if it is not finished.
-
-        Raises:
-          StorageError: if its file is damaged.
-        """
-        path = self._folder / f'{name}.json'
-        if not path.exists():
-            return None
-        values = _read(path)
-        try:
-            named = {each: tuple(values[each]) for each in ('named', 'named_alone')}
-            return Cell(**{**values, **named})
-        except (TypeError, KeyError) as error:
-            raise StorageError(f'{path}: is damaged ({shown(error)})') from None
-
-    def write(self, cell: Cell) -> None:
-        """Keeps a finished cell, and reports it on standard error."""
-        _write(self._folder / f'{cell.name}.json', dataclasses.asdict(cell))
-        files.tell(f'{cell.name}: {cell.verdict} {", ".join(cell.named)}')
-
-
 def _read(path: pathlib.Path) -> dict[str, Any]:
     try:
         with _storage.naming(path):
@@ -158,7 +113,8 @@ def cells(
     """All cells of a study, those of a seed at one level together; makes those that are missing.
 
     Args:
-      directory, settings: as in `Cells`.
+      directory: directory of the study, with the finished cells; made if need be.
+      settings: settings that the cells depend on besides their own values, JSON values by name.
       seeds: of the cells.
       axis, levels: name and values of the level of privacy.
       faults: names of faults with their shares, clean data first: (None, 0).
@@ -166,21 +122,43 @@ def cells(
         diagnosis of each.
 
     Raises:
-      ArgumentError, StorageError: as `Cells`.
+      ArgumentError: if there is no fault, or the directory has cells of other settings; it names
+        the setting.
+      StorageError: if a file is damaged, or cannot be read or written.
     """
-    kept, found = Cells(directory, settings), []
-    for seed in seeds:
-        for level in levels:
-            diagnosed = None
-            for fault, share in faults:
-                cell = Cell(axis, level, seed, fault, share)
-                finished = kept.read(cell.name)
-                if finished is None:
-                    diagnosed = diagnosed or begin(seed, level)
-                    finished = diagnosed(cell)
-                    kept.write(finished)
-                found.append(finished)
+    if len(faults) < 2:
+        raise ArgumentError('inject', '', 'must name at least one fault')
+    now, path = json.loads(json.dumps(settings)), directory / 'configuration.json'
+    before = _read(path) if path.exists() else now
+    for name in sorted({*now, *before}):
+        if now.get(name) != before.get(name):
+            allowed = f'must be {before.get(name)}, as for the cells in {directory}'
+            raise ArgumentError(name, now.get(name), allowed)
+    _write(path, now)
+    found = []
+    for seed, level in itertools.product(seeds, levels):
+        diagnosed = None
+        for fault, share in faults:
+            cell = Cell(axis, level, seed, fault, share)
+            path = directory / 'cells' / f'{cell.name}.json'
+            if path.exists():
+                cell = _finished(path)
+            else:
+                diagnosed = diagnosed or begin(seed, level)
+                cell = diagnosed(cell)
+                _write(path, dataclasses.asdict(cell))
+                files.tell(f'{cell.name}: {cell.verdict} {", ".join(cell.named)}')
+            found.append(cell)
     return found
+
+
+def _finished(path: pathlib.Path) -> Cell:
+    values = _read(path)
+    try:
+        named = {each: tuple(values[each]) for each in ('named', 'named_alone')}
+        return Cell(**{**values, **named})
+    except (TypeError, KeyError) as error:
+        raise StorageError(f'{path}: is damaged ({shown(error)})') from None
 
 
 @dataclasses.dataclass(frozen=True)
