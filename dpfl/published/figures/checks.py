@@ -1,6 +1,7 @@
 """All figures by name, and their numbers beside the statements of their documents."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -146,7 +147,15 @@ RECIPES = (
     Recipe('002/fig9', 'rho against rounds', production.figure9),
     Recipe('002/fig10', 'coefficients of the production BLTs', production.figure10),
     Recipe('002/fig12', 'max loss against separation', separations.figure12),
-    Recipe('004/table3', 'epsilon against the size of a subpopulation', sampled_training.table3),
+    Recipe(
+        '004/table3',
+        'epsilon against the size of a subpopulation',
+        functools.partial(sampled_training.by_population, '004-T3'),
+    ),
     Recipe('004/table5', 'epsilon of the language models against rounds', sampled_training.table5),
-    Recipe('004/table13', 'epsilon, selection by example', sampled_training.table13),
+    Recipe(
+        '004/table13',
+        'epsilon, selection by example',
+        functools.partial(sampled_training.by_population, '004-T13'),
+    ),
 )

@@ -59,13 +59,12 @@ def _pair(label: str, printed: Sequence[rows.Row], rounds: np.ndarray, color: in
         gaussian.epsilon_from_moments(count * one_round, inputs['delta'])
         for count in rounds.tolist()
     ]
-    points = [row.published['eps'] for row in printed if isinstance(row.published, dict)]
     return [
         Line(label, rounds.tolist(), curve, color),
         Line(
             f'{label}, {_PRINTED}',
             [row.inputs['rounds'] for row in printed],
-            points,
+            _printed(printed),
             _BLACK,
             None,
             _PRINTED,
@@ -88,16 +87,6 @@ _READINGS = (
     ('z, as published', 1.0),
     ('z / 2: replacing a client moves the sum by up to 2 clip norms', 2.0),
 )
-
-
-def table3() -> Drawn:
-    """Epsilon against the size of the subpopulation, for the GANs that users are selected for."""
-    return _by_population('004-T3')
-
-
-def table13() -> Drawn:
-    """The same for selection by example."""
-    return _by_population('004-T13')
 
 
 def table5() -> Drawn:
@@ -126,7 +115,12 @@ def table5() -> Drawn:
     return Drawn([panel], 1, drawn.measured(runs))
 
 
-def _by_population(beginning: str) -> Drawn:
+def by_population(beginning: str) -> Drawn:
+    """Epsilon against the size of the subpopulation, for the GANs of a table ([Augenstein20]).
+
+    Args:
+      beginning: of the ids of its rows.
+    """
     runs = drawn.selected(f'{beginning} ')
     panels = [
         _panel('realistic', [row for row in runs if ' real ' in row.id], _POPULATIONS),
@@ -164,5 +158,5 @@ def _one_round(population: int, cohort: int, noise_multiplier: float) -> np.ndar
     return gaussian.moments_of_fixed_sample(event)
 
 
-def _printed(runs: list[rows.Row]) -> list[float]:
+def _printed(runs: Sequence[rows.Row]) -> list[float]:
     return [row.published['eps'] for row in runs if isinstance(row.published, dict)]

@@ -30,18 +30,17 @@ _STEPS = tuple(sorted({*range(25, _ROUNDS + 1, 25), *range(401, _ROUNDS, _MADE_F
 # Figure 1. BandMF takes minutes for many more rounds.
 _BANDED_ROUNDS = (500, 1000, 2000)
 _BLT_ROUNDS = (500, 1000, 2000, 5000, 20_000, 100_000)
-_Choose = Callable[[int], Participation]
 
 
 def figure2() -> Drawn:
     """RMS loss of BLT, BandMF and TreeAgg-Full for two and five participations."""
     drawn = _by_participations('rms')
-    pair = (2, 'rms')
-    separations, ratio = _ratio(_blts()[pair], banded(_ROUNDS, 400), 2, 'rms')
-    better = {'below': separations[separations < 390], 'above': separations[separations > 700]}
+    separations = [*range(50, 390, 20), 389, 400, *range(701, 1000, 10), 1000]
+    pair = {'BLT': _blts()[2, 'rms'], 'BandMF': banded(_ROUNDS, 400)}
+    ratio = _ratio(_losses(pair, _schemas(separations, 2)), 'BLT', 'BandMF')
     measured = {
-        f'002/fig2/{side}': {'loss_ratio': max(ratio[int(b)] for b in wanted)}
-        for side, wanted in better.items()
+        '002/fig2/below': {'loss_ratio': max(ratio[b] for b in separations if b < 390)},
+        '002/fig2/above': {'loss_ratio': max(ratio[b] for b in separations if b > 700)},
     }
     measured['002/fig2/buffers'] = {
         f'separation_{buffers}': _crossing(blt(_ROUNDS, _MADE_FOR, 2, buffers, 'rms'))
@@ -74,26 +73,14 @@ def figure3() -> Drawn:
         {*np.geomspace(10, 999, 31).round().astype(int).tolist(), 200, 400, 667, 800, 990}
     )
 
-    def choose(separation: int) -> Participation:
-        return Participation(_ROUNDS, separation, 3)
-
     everything = _bands_and_blts(lambda bands: Participation(_ROUNDS, bands, 3).count)
-    at = {name: _losses(design, choose, separations) for name, design in everything.items()}
+    at = _losses(everything, _schemas(separations, 3))
+    ratios = {bands: _ratio(at, *_of_bands(bands)) for bands in _BANDS}
     measured = {
-        '002/fig3/near-bands': {
-            f'loss_ratio_{bands}': at[f'BandMF, {bands} bands'][bands]
-            / at[f'BLT, b = {bands}'][bands]
-            for bands in _BANDS
-        },
-        '002/fig3/small-separation': {
-            f'loss_ratio_{bands}': at[f'BandMF, {bands} bands'][10] / at[f'BLT, b = {bands}'][10]
-            for bands in _BANDS
-        },
-        '002/fig3/last-separation': {
-            f'loss_ratio_{bands}': at[f'BandMF, {bands} bands'][999] / at[f'BLT, b = {bands}'][999]
-            for bands in _BANDS
-        },
-        '002/fig3/columns': {'columns': _columns_of(choose(999), 3)},
+        '002/fig3/near-bands': {f'loss_ratio_{bands}': ratios[bands][bands] for bands in _BANDS},
+        '002/fig3/small-separation': {f'loss_ratio_{bands}': ratios[bands][10] for bands in _BANDS},
+        '002/fig3/last-separation': {f'loss_ratio_{bands}': ratios[bands][999] for bands in _BANDS},
+        '002/fig3/columns': {'columns': _columns_of(Participation(_ROUNDS, 999, 3), 3)},
     }
     return Drawn(_relative_and_absolute(at, 'BLT, b = 400'), 2, measured)
 
@@ -101,17 +88,11 @@ def figure3() -> Drawn:
 def figure4() -> Drawn:
     """BandMF and BLT for the most participations that fit; separations divide the rounds."""
     separations = [b for b in range(10, _ROUNDS + 1) if _ROUNDS % b == 0]
-
-    def choose(separation: int) -> Participation:
-        return Participation(_ROUNDS, separation, _ROUNDS // separation)
-
     everything = _bands_and_blts(lambda bands: _ROUNDS // bands)
-    at = {name: _losses(design, choose, separations) for name, design in everything.items()}
+    at = _losses(everything, {b: Participation(_ROUNDS, b, _ROUNDS // b) for b in separations})
     measured = {}
     for bands in _BANDS:
-        ratio = {
-            b: at[f'BandMF, {bands} bands'][b] / at[f'BLT, b = {bands}'][b] for b in separations
-        }
+        ratio = _ratio(at, *_of_bands(bands))
         within = [ratio[b] for b in separations if b <= bands]
         measured[f'002/fig4/bands-{bands}'] = {
             'mean_loss_ratio': float(np.mean(within)),
@@ -134,21 +115,17 @@ def figure6() -> Drawn:
         'BandMF, 400 bands': banded(_ROUNDS, _MADE_FOR),
     }
     separations = sorted({*np.geomspace(50, 499, 31).round().astype(int).tolist(), 390, 399, 400})
-
-    def choose(separation: int) -> Participation:
-        return Participation(_ROUNDS, separation, 5)
-
-    at = {name: _losses(design, choose, separations) for name, design in everything.items()}
-    measured = {
-        f'002/fig6/{word}': {
-            'least_loss_ratio': min(at[name][b] / at[own][b] for b in separations),
-            'mean_loss_ratio': float(np.mean([at[name][b] / at[own][b] for b in separations])),
+    at = _losses(everything, _schemas(separations, 5))
+    measured = {}
+    for word, name in (
+        ('toeplitz', 'BandToep, 400 bands'),
+        ('fichtenberger', 'BandFHU, 400 bands'),
+    ):
+        ratios = list(_ratio(at, name, own).values())
+        measured[f'002/fig6/{word}'] = {
+            'least_loss_ratio': min(ratios),
+            'mean_loss_ratio': float(np.mean(ratios)),
         }
-        for word, name in (
-            ('toeplitz', 'BandToep, 400 bands'),
-            ('fichtenberger', 'BandFHU, 400 bands'),
-        )
-    }
     panel = _panel(_relative(at, own), '5 participations, 2,000 rounds', f'RMS loss / {own}')
     return Drawn([panel], 1, measured)
 
@@ -201,28 +178,22 @@ def figure5() -> Drawn:
         made[f'BandMF, n = {rounds:,}'] = banded(rounds, _MADE_FOR)
         for buffers in (2, 5):
             made[f'BLT, n = {rounds:,}, {buffers} buffers'] = _extended_blt(rounds, buffers)
-    at = {
-        name: {
-            n: design.loss(Participation(n, _MADE_FOR), 'rms')
-            for n in _STEPS
-            if n <= design.mechanism.rounds
-        }
-        for name, design in made.items()
-    }
+    made['single'] = _extended_blt(_ROUNDS, 1)
+    at = _losses(made, {n: Participation(n, _MADE_FOR) for n in _STEPS})
     own = f'BLT, n = {_ROUNDS:,}, 5 buffers'
-    pair = _extended_blt(_ROUNDS, 2)
-    single = _extended_blt(_ROUNDS, 1)
-    ratios = [single.loss(Participation(n, _MADE_FOR), 'rms') / at[own][n] for n in _STEPS]
+    single = _ratio(at, 'single', own)
+    del at['single']  # It is measured, and not drawn.
     measured = {
         '002/fig5/two-buffers': {
             f'loss_ratio_{rounds}': max(
-                at[f'BLT, n = {rounds:,}, 2 buffers'][n] / at[f'BLT, n = {rounds:,}, 5 buffers'][n]
-                for n in _STEPS
+                _ratio(
+                    at, f'BLT, n = {rounds:,}, 2 buffers', f'BLT, n = {rounds:,}, 5 buffers'
+                ).values()
             )
             for rounds in (800, _ROUNDS)
         },
-        '002/fig5/one-buffer': {'least_loss_ratio': min(ratios)},
-        '002/fig5/memory': {'ratio': _MADE_FOR / pair.mechanism.num_buffers()},
+        '002/fig5/one-buffer': {'least_loss_ratio': min(single.values())},
+        '002/fig5/memory': {'ratio': _MADE_FOR / _extended_blt(_ROUNDS, 2).mechanism.num_buffers()},
     }
     panels = [
         _panel(_relative(at, own), 'relative', f'RMS loss / {own}', 'rounds executed'),
@@ -248,14 +219,7 @@ def _by_participations(kind: str) -> list[Panel]:
     everything = {**blts, **bands, 'TreeAgg-Full': full_honaker_tree(_ROUNDS)}
     absolute, relative = [], []
     for k in (2, 5):
-        separations = _separations(k)
-
-        def choose(separation: int, k: int = k) -> Participation:
-            return Participation(_ROUNDS, separation, k)
-
-        at = {
-            name: _losses(design, choose, separations, kind) for name, design in everything.items()
-        }
+        at = _losses(everything, _schemas(_separations(k), k), kind)
         own = f'BLT (k = {k}, {words[kind]})'
         title = f'{k} participations, 2,000 rounds'
         absolute.append(_panel(at, title, _LOSS_NAMES[kind]))
@@ -274,22 +238,43 @@ def _separations(participations: int) -> list[int]:
 
 def _bands_and_blts(participations: Callable[[int], int]) -> dict[str, Design]:
     """BandMF and, for each number of bands, the BLT for that separation."""
-    everything = {f'BandMF, {bands} bands': banded(_ROUNDS, bands) for bands in _BANDS}
-    for bands in _BANDS:
-        everything[f'BLT, b = {bands}'] = blt(
-            _ROUNDS, bands, participations(bands), _BUFFERS, 'rms'
-        )
-    return everything
+    bands_first = {_of_bands(bands)[0]: banded(_ROUNDS, bands) for bands in _BANDS}
+    return bands_first | {
+        _of_bands(bands)[1]: blt(_ROUNDS, bands, participations(bands), _BUFFERS, 'rms')
+        for bands in _BANDS
+    }
+
+
+def _of_bands(bands: int) -> tuple[str, str]:
+    """Names of BandMF and of the BLT for the separation of as many rounds."""
+    return f'BandMF, {bands} bands', f'BLT, b = {bands}'
+
+
+def _schemas(separations: Sequence[int], participations: int) -> dict[int, Participation]:
+    return {b: Participation(_ROUNDS, b, participations) for b in separations}
 
 
 def _losses(
-    design: Design, choose: _Choose, separations: Sequence[int], kind: str = 'rms'
-) -> dict[int, float]:
-    return {b: design.loss(choose(b), kind) for b in separations}
+    designs: Mapping[str, Design], schemas: Mapping[int, Participation], kind: str = 'rms'
+) -> dict[str, dict[int, float]]:
+    """Losses by name of the design and key of the schema, if the design has its rounds."""
+    return {
+        name: {
+            at: design.loss(schema, kind)
+            for at, schema in schemas.items()
+            if schema.rounds <= design.mechanism.rounds
+        }
+        for name, design in designs.items()
+    }
+
+
+def _ratio(at: Mapping[str, Mapping[int, float]], name: str, own: str) -> dict[int, float]:
+    """Losses of one design over those of another, `own`."""
+    return {b: loss / at[own][b] for b, loss in at[name].items()}
 
 
 def _relative(at: Mapping[str, Mapping[int, float]], own: str) -> dict[str, dict[int, float]]:
-    return {name: {b: loss / at[own][b] for b, loss in line.items()} for name, line in at.items()}
+    return {name: _ratio(at, name, own) for name in at}
 
 
 def _relative_and_absolute(at: Mapping[str, Mapping[int, float]], own: str) -> list[Panel]:
@@ -315,38 +300,21 @@ def _panel(
     return Panel(title, x_label, y_label, lines, x_log=x_log)
 
 
-def _ratio(
-    design: Design, other: Design, participations: int, kind: str
-) -> tuple[np.ndarray, dict[int, float]]:
-    """Loss of one design over that of another at many separations."""
-    separations = np.array([*range(50, 390, 20), 389, 400, *range(701, 1000, 10), 1000])
-    schemas = {int(b): Participation(_ROUNDS, int(b), participations) for b in separations}
-    return separations, {
-        b: design.loss(schema, kind) / other.loss(schema, kind) for b, schema in schemas.items()
-    }
-
-
 def _crossing(design: Design) -> float:
     """Least separation above 400 from which on a BLT beats BandMF with 400 bands (k = 2)."""
-    other = banded(_ROUNDS, _MADE_FOR)
-    separations = range(410, 1000, 5)
-    worse = [
-        b
-        for b in separations
-        for schema in [Participation(_ROUNDS, b, 2)]
-        if design.loss(schema, 'rms') >= other.loss(schema, 'rms')
-    ]
-    return float(max(worse) + 5)
+    pair = {'BLT': design, 'BandMF': banded(_ROUNDS, _MADE_FOR)}
+    at = _losses(pair, _schemas(range(410, 1000, 5), 2))
+    return float(max(b for b, ratio in _ratio(at, 'BLT', 'BandMF').items() if ratio >= 1) + 5)
 
 
 def _against_tree(kind: str) -> float:
     """Largest loss of a BLT over that of TreeAgg-Full, over all separations of the figure."""
-    tree = full_honaker_tree(_ROUNDS)
-    return max(
-        design.loss(schema, kind) / tree.loss(schema, kind)
-        for (k, _), design in _blts().items()
-        for schema in (Participation(_ROUNDS, b, k) for b in _separations(k))
-    )
+    largest = 0.0
+    for (k, _), design in _blts().items():
+        pair = {'BLT': design, 'TreeAgg-Full': full_honaker_tree(_ROUNDS)}
+        at = _losses(pair, _schemas(_separations(k), k), kind)
+        largest = max(largest, *_ratio(at, 'BLT', 'TreeAgg-Full').values())
+    return largest
 
 
 def _columns_of(schema: Participation, participations: int) -> float:

@@ -7,32 +7,13 @@ losses of mechanisms, and parameters of BLTs. The numbers are those of [Xu23], [
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import dp_accounting
 import numpy as np
 
 from dpfl import Participation, accounting, mechanisms, strategies
 from dpfl.published.tables import rows
-
-
-class _EpsilonMethod(NamedTuple):
-    """How epsilon of a release is computed: the accountant, and whether from the printed rho."""
-
-    accountant: str
-    of_printed_rho: bool
-
-
-# By the words of `Row.method`.
-_EPSILON_METHODS = {
-    f'{accountant} of the {which}': _EpsilonMethod(accountant, of_printed_rho)
-    for accountant in accounting.ACCOUNTANTS
-    for which, of_printed_rho in (
-        ('zcdp as printed', True),
-        ('computed zcdp', False),
-        ('zcdp 1 / (2 alpha^2), sigma being alpha times the sensitivity', False),
-    )
-}
 
 
 def tree(row: rows.Row) -> dict[str, float]:
@@ -112,10 +93,6 @@ def _banded_strategy(rounds: int, bands: int) -> mechanisms.Banded:
     return mechanisms.optimize_banded(Participation(rounds, bands), bands)
 
 
-def _epsilon_method(row: rows.Row) -> _EpsilonMethod:
-    return _EPSILON_METHODS[row.method['eps']]
-
-
 # Many runs have the same rho.
 _epsilon = functools.cache(accounting.epsilon_from_rho)
 
@@ -125,10 +102,10 @@ def _release(row: rows.Row, rho: float | None) -> dict[str, float]:
     assert rho is not None  # All these plans have noise.
     computed = {'zcdp': rho}
     if 'eps' in row.published:
-        method = _epsilon_method(row)
-        if method.of_printed_rho and 'zcdp' in row.published:
+        method = row.method['eps']
+        if method.endswith(' of the zcdp as printed') and 'zcdp' in row.published:
             rho = rows.printed(rho, row.decimals['zcdp'], 'nearest')
-        computed['eps'] = _epsilon(rho, row.inputs['delta'], method.accountant)
+        computed['eps'] = _epsilon(rho, row.inputs['delta'], method.partition(' ')[0])
     return {name: computed[name] for name in row.published}
 
 
@@ -240,9 +217,10 @@ _PARAMETER_TOLERANCE = 5e-5
 def compute(row: rows.Row) -> rows.Result:
     """Recomputes a row. The published numbers are only used for the comparison."""
     computed = _CALCULATIONS[row.mechanism](row)
-    published: Any = parameters(row) if row.mechanism == 'blt_parameters' else row.published
     if row.mechanism != 'blt_parameters':
-        return rows.Result(row, published, computed, row.holds(computed))
+        assert isinstance(row.published, dict)  # Others than parameters are numbers.
+        return rows.Result(row, row.published, computed, row.holds(computed))
+    published = parameters(row)
     match = all(
         len(computed[name]) == len(wanted)
         and np.allclose(computed[name], wanted, rtol=0, atol=_PARAMETER_TOLERANCE)
