@@ -1,6 +1,5 @@
 """Scores of the canaries of a run, as a self-contained HTML page with histograms."""
 
-import html
 import math
 
 import markdown
@@ -50,8 +49,7 @@ def render(scores: Scores, measured: Measured) -> str:
         ),
     ]
     figures = ''.join(
-        f'<figure>{html_parts.svg(_histogram(title, scores.took_part, values, estimate, mu))}'
-        f'<figcaption>{html.escape(caption)}</figcaption></figure>\n'
+        html_parts.figure(_histogram(title, scores.took_part, values, estimate, mu), caption)
         for title, values, estimate, mu, caption in parts
     )
     return html_parts.document('Audit', f'{text}\n<h2>Scores</h2>\n{figures}')

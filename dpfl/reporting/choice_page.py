@@ -37,12 +37,11 @@ def render(candidates: Sequence[mechanisms.Candidate], participation: Participat
         f'{participation.rounds:,} rounds; a client takes part at most {participation.count:,} '
         f'times, at least {participation.min_separation:,} rounds apart.'
     )
-    figure = html_parts.svg(draw(candidates))
     body = [
         '<h1>Choice of the mechanism</h1>',
         f'<p>{html.escape(schema)} Taken: <strong>{html.escape(candidates[0].name)}</strong>.</p>',
-        f'<figure>{figure}<figcaption>Max loss of the candidates.</figcaption></figure>',
-        _table(candidates),
+        html_parts.figure(draw(candidates), 'Max loss of the candidates.'),
+        html_parts.table(_HEADS, map(_row, candidates)),
         f'<p>{html.escape(_READING)}</p>',
     ]
     return html_parts.document('Choice of the mechanism', '\n'.join(body))
@@ -93,15 +92,6 @@ def _label(candidate: mechanisms.Candidate) -> str:
     copies = f'{candidate.buffers:,} {"copy" if candidate.buffers == 1 else "copies"}'
     draws = f', {candidate.draws} draws' if candidate.draws and candidate.draws > 1 else ''
     return f'{candidate.name}\n{copies}{draws}'
-
-
-def _table(candidates: Sequence[mechanisms.Candidate]) -> str:
-    rows = [_HEADS, *(_row(candidate) for candidate in candidates)]
-    cells = [
-        ''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in row)
-        for row, tag in zip(rows, ['th'] + ['td'] * len(candidates), strict=True)
-    ]
-    return '<table>' + ''.join(f'<tr>{row}</tr>' for row in cells) + '</table>'
 
 
 def _row(candidate: mechanisms.Candidate) -> tuple[str, ...]:

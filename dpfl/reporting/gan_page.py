@@ -29,34 +29,23 @@ _NOT_COVERED = (
 
 def render(report: accounting.PrivacyReport) -> str:
     """The page of a run's report as Markdown."""
-    lines = [
+    parts = [
         '# What the guarantee means for the generator',
-        '',
         report.to_dict()['statement'],
-        '',
         '## Covered',
-        '',
         _COVERED,
-        '',
         '## Not covered',
-        '',
-        *(f'- {item}' for item in _NOT_COVERED),
-        '',
+        '\n'.join(f'- {item}' for item in _NOT_COVERED),
         '## Accounting',
-        '',
-        '```',
-        plain_text.columns([_row(report)]),
-        '```',
-        '',
+        f'```\n{plain_text.columns([_row(report)])}\n```',
         *_assumptions(report.plan),
         '## Files',
-        '',
         '- `model.npz`: the weights of the generator; `generator/`: the same as a SavedModel, '
-        'whose signature `generate` makes pixels of standard normal inputs.',
+        'whose signature `generate` makes pixels of standard normal inputs.\n'
         '- `plots/generated_<round>.png`: images that it made at each evaluation, of the same '
         'inputs.',
     ]
-    return '\n'.join(lines) + '\n'
+    return '\n\n'.join(parts) + '\n'
 
 
 def _row(report):
@@ -77,18 +66,14 @@ def _row(report):
 
 
 def _assumptions(plan):
-    lines = []
     if plan.sampling is not None:
-        lines += [
+        yield (
             f'Cohorts are drawn at random ({plan.sampling_name.replace("_", " ")}), and the '
-            'guarantee rests on that; `privacy_report.md` says under which adjacency.',
-            '',
-        ]
+            'guarantee rests on that; `privacy_report.md` says under which adjacency.'
+        )
     if plan.adjacency == 'replace_one_half_shift':
-        lines += [
+        yield (
             'As in Augenstein et al. 2020, replacing a client is counted as moving the sum of a '
             'round by one clip norm. Clipping alone ensures two: --adjacency=replace_one has the '
-            'strict figure.',
-            '',
-        ]
-    return lines
+            'strict figure.'
+        )
