@@ -172,9 +172,7 @@ def audit(
     shift = plan.group_size * (2.0 if plan.adjacency == 'replace_one' else 1.0)
     reachable = shift * float(np.linalg.norm(matrix @ worst)) / multiplier
     planned = aggregator_runs.likelihood_ratio(for_plan, matrix, worst, multiplier)
-    known, others = aggregator_runs.learned(
-        for_learner.first_half(), for_learner.second_half(), matrix, multiplier
-    )
+    known, others = aggregator_runs.learned(*for_learner.halves(), matrix, multiplier)
     # Each attacker has half of the error.
     confidence = 1 - (1 - CONFIDENCE) / 2
 

@@ -283,13 +283,11 @@ class Sequences(NamedTuple):
     present: np.ndarray
     absent: np.ndarray
 
-    def first_half(self) -> 'Sequences':
-        """The first half of the trials of either kind."""
-        return Sequences(*(trials[:, : trials.shape[1] // 2] for trials in self))
-
-    def second_half(self) -> 'Sequences':
-        """The trials that are not in the first half."""
-        return Sequences(*(trials[:, trials.shape[1] // 2 :] for trials in self))
+    def halves(self) -> tuple['Sequences', 'Sequences']:
+        """The first half of the trials of either kind, and the others."""
+        pairs = [np.split(trials, [trials.shape[1] // 2], axis=1) for trials in self]
+        first, second = zip(*pairs, strict=True)
+        return Sequences(*first), Sequences(*second)
 
 
 def likelihood_ratio(

@@ -110,22 +110,19 @@ def design(
         )
     most_groups = max(1, min(_MOST_GROUPS, _MOST_STATE_BYTES // (4 * dimension)))
     strategy = plan.mechanism.with_rounds(plan.participation.rounds).strategy_matrix()
+    takes_part = np.arange(canaries) % 2 == 0
     if plan.sampling is None:
         pattern, weights = _worst(plan.participation, strategy, most_groups)
         # The two canaries of a pair, of which one is held out, are in the same group.
         group = np.arange(canaries) // 2 % len(pattern)
         rounds = pattern[group]
-        return CanaryDesign(seed, _half(canaries), group, rounds, weights, pattern)
+        return CanaryDesign(seed, takes_part, group, rounds, weights, pattern)
     if samplers is None:
         raise errors.ArgumentError('samplers', None, f'must be given for {plan.sampling.name}')
-    drawn = _draw(plan, canaries, seed, samplers, most_groups)
+    rounds, group, rates = _draw(plan, canaries, seed, samplers, most_groups)
     # The attacker knows the group of a canary, not its rounds.
-    weights = _optimal(strategy, strategy @ drawn.rates.T)
-    return CanaryDesign(seed, _half(canaries), drawn.group, drawn.rounds, weights, None)
-
-
-def _half(canaries: int) -> np.ndarray:
-    return np.arange(canaries) % 2 == 0
+    weights = _optimal(strategy, strategy @ rates.T)
+    return CanaryDesign(seed, takes_part, group, rounds, weights, None)
 
 
 def _worst(schema: Participation, strategy: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -159,26 +156,10 @@ def _optimal(strategy: np.ndarray, whitened: np.ndarray) -> np.ndarray:
     return (strategy.T @ (whitened / np.linalg.norm(whitened, axis=0))).T
 
 
-@dataclasses.dataclass(frozen=True)
-class _DrawnRounds:
-    """Who takes part when.
-
-    Attributes:
-      rounds: bool [canaries, rounds].
-      group: of each canary, int64 [canaries].
-      rates: share of the clients of each group that take part in each round, float64
-        [groups, rounds].
-    """
-
-    rounds: np.ndarray
-    group: np.ndarray
-    rates: np.ndarray
-
-
 def _draw(
     plan: accounting.PrivacyPlan, canaries: int, seed: int, samplers: Samplers, most_groups: int
-) -> _DrawnRounds:
-    """Draws the rounds of canaries.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws the rounds of canaries: who takes part when.
 
     With cyclic Poisson sampling the canaries are in the first groups, which have the most turns:
     which group a client is in need not be secret. Otherwise all canaries are one group.
@@ -189,6 +170,10 @@ def _draw(
       seed: of the run.
       samplers: maps a seed to a sampler like that of the run.
       most_groups: how many groups there may be.
+
+    Returns:
+      Rounds of each canary, bool [canaries, rounds]; its group, int64 [canaries]; and the share of
+      the clients of each group that take part in each round, float64 [groups, rounds].
     """
     assert plan.sampling is not None
     count, turns = plan.participation.rounds, plan.sampling.public_groups
@@ -203,7 +188,7 @@ def _draw(
             present = canary[sampler.cohort(t)]
             rounds[present[present >= 0], t] = True
     has_turn = np.arange(count) % turns == np.arange(groups)[:, None]
-    return _DrawnRounds(rounds, group, rate * has_turn)
+    return rounds, group, rate * has_turn
 
 
 def _assigned(

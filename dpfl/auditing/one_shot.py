@@ -164,10 +164,7 @@ def planted_clip_errors(design: CanaryDesign, sizes: list[int], clients: int) ->
     sizes = [size for size in sizes if size]
     begins = np.cumsum([0, *sizes[:-1]])
     added, alone = np.zeros((2, sum(sizes)))
-    at_a_time = max(1, _BLOCK // sum(sizes))
-    for begin in range(0, len(cohort), at_a_time):
-        numbers = cohort[begin : begin + at_a_time]
-        directions = audited_query.directions(design.seed, numbers, sum(sizes))
+    for _, directions in _blocks(design, cohort, sum(sizes)):
         lengths = np.sqrt(np.add.reduceat(np.square(directions), begins, axis=1))
         added += directions.sum(axis=0)
         alone += (directions / np.repeat(lengths, sizes, axis=1)).sum(axis=0)
@@ -199,21 +196,16 @@ def cosines(
     # The sum of all canaries in each release.
     added = np.zeros(released.shape)
 
-    def add(numbers: slice, directions: np.ndarray) -> None:
-        np.add(added, effects[numbers].T @ directions, out=added)
-
-    _each_block(design, size, add)
+    everyone = np.arange(len(effects))
+    for numbers, directions in _blocks(design, everyone, size):
+        added += effects[numbers].T @ directions
     others = released.astype(np.float64) - added
-    own = effects[np.arange(len(effects)), design.group]
+    own = effects[everyone, design.group]
     along = np.zeros((2, len(effects)))
-
-    def project(numbers: slice, directions: np.ndarray) -> None:
+    for numbers, directions in _blocks(design, everyone, size):
         products = directions @ np.vstack([others, change]).T
-        rows = np.arange(len(products))
-        along[0, numbers] = products[rows, design.group[numbers]]
+        along[0, numbers] = products[np.arange(len(products)), design.group[numbers]]
         along[1, numbers] = products[:, -1]
-
-    _each_block(design, size, project)
     # The canary's own share comes back to the sum without any canary.
     squared = np.square(others).sum(axis=1)[design.group] + 2 * own * along[0] + own**2
     return (
@@ -222,12 +214,14 @@ def cosines(
     )
 
 
-def _each_block(design: CanaryDesign, size: int, use: Callable[[slice, np.ndarray], None]) -> None:
-    """Calls `use` with the numbers and the directions of all canaries, a block at a time."""
+def _blocks(
+    design: CanaryDesign, numbers: np.ndarray, size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of canaries and their directions, [any, size], a block at a time."""
     at_a_time = max(1, _BLOCK // size)
-    for begin in range(0, len(design.group), at_a_time):
-        numbers = slice(begin, min(begin + at_a_time, len(design.group)))
-        use(numbers, audited_query.directions(design.seed, np.r_[numbers], size))
+    for begin in range(0, len(numbers), at_a_time):
+        block = numbers[begin : begin + at_a_time]
+        yield block, audited_query.directions(design.seed, block, size)
 
 
 def _part(state: Any, kind: type) -> Any:
@@ -268,11 +262,17 @@ def check_sums(found: RoundSums, plan: accounting.PrivacyPlan) -> SumTests:
     if not found.clip_errors[worst] <= allowed:
         failures.append(Failure('clipping', (worst,), _finite(found.clip_errors[worst])))
     strategy = plan.mechanism.with_rounds(rounds).strategy_matrix()
-    noise_test = _noise_test(found, plan, strategy)
-    if noise_test == 'done':
-        table = strategy @ found.residuals.astype(np.float64) / plan.update_noise_multiplier
-        rounding = _rounding(found, strategy) / plan.update_noise_multiplier
-        failures += _failures(table, [found.tensors == number for number in tensors], rounding)
+    multiplier, noise_test = plan.update_noise_multiplier, 'no_noise'
+    if plan.noise_multiplier:
+        # A float32 step of the largest release in the table.
+        step = _FLOAT32_STEP * float(found.largest.max()) * np.abs(strategy).sum(axis=1).max()
+        rounding = float(step) / multiplier
+        # A release that is not finite is tested, and fails.
+        is_tested = rounding <= sums.MOST_ROUNDING or not np.isfinite(rounding)
+        noise_test = 'done' if is_tested else 'rounding'
+        if is_tested:
+            table = strategy @ found.residuals.astype(np.float64) / multiplier
+            failures += _failures(table, [found.tensors == number for number in tensors], rounding)
     return SumTests(
         rounds=rounds,
         tested=tuple(int(count) for count in tested),
@@ -292,20 +292,6 @@ def _clip_tolerance(plan: accounting.PrivacyPlan) -> float:
     # Each coordinate, rotated, moves to a neighbouring integer.
     units = settings.scale * settings.clip_norm
     return _CLIP_TOLERANCE + settings.padded_dimension**0.5 / units
-
-
-def _noise_test(found: RoundSums, plan: accounting.PrivacyPlan, strategy: np.ndarray) -> str:
-    if not plan.noise_multiplier:
-        return 'no_noise'
-    rounding = _rounding(found, strategy)
-    is_fine = rounding <= sums.MOST_ROUNDING * plan.update_noise_multiplier
-    # A release that is not finite is tested, and fails.
-    return 'done' if is_fine or not np.isfinite(rounding) else 'rounding'
-
-
-def _rounding(found: RoundSums, strategy: np.ndarray) -> float:
-    """A float32 step of the largest release in the table, in clip norms."""
-    return float(_FLOAT32_STEP * float(found.largest.max()) * np.abs(strategy).sum(axis=1).max())
 
 
 def _failures(table: np.ndarray, of_tensors: list[np.ndarray], rounding: float) -> list[Failure]:
