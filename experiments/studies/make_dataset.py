@@ -15,7 +15,7 @@ on), patches, attachments, and older messages below a line `-----Original Messag
 """
 
 import collections
-import dataclasses
+import contextlib
 import email
 import email.message
 import email.utils
@@ -26,7 +26,7 @@ import operator
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from absl import flags
@@ -53,35 +53,6 @@ _ATTRIBUTION = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Source:
-    """Where messages come from.
-
-    Attributes:
-      names: of the repositories or files.
-      counted: names of what is counted of them.
-      read: yields the messages, and counts.
-    """
-
-    names: list[str]
-    counted: tuple[str, ...]
-    read: Callable[[collections.Counter[str]], Iterator[Message]]
-
-
-def _git(paths: str, client_column: str, text_column: str) -> _Source:
-    repositories = git_log.find_repositories(paths)
-    return _Source(
-        [each.name for each in repositories],
-        git_log.COUNTED,
-        lambda counts: git_log.read_messages(repositories, counts),
-    )
-
-
-def _mbox(paths: str, client_column: str, text_column: str) -> _Source:
-    files = paths.split(',')
-    return _Source(_names(files), _OF_MAIL, lambda counts: mailbox_messages(files, counts))
-
-
 def mailbox_messages(paths: Sequence[str], counts: collections.Counter[str]) -> Iterator[Message]:
     """The text of all messages that have an author and plain text.
 
@@ -97,10 +68,8 @@ def mailbox_messages(paths: Sequence[str], counts: collections.Counter[str]) -> 
       ArgumentError: if a file cannot be read or has no message; it names `data_path`.
     """
     for source, path in enumerate(paths):
-        try:
-            with _files.open_regular(path) as file:
-                begins = file.read(5)
-            if begins != b'From ':
+        with _opened(path) as file:
+            if file.read(5) != b'From ':
                 raise errors.ArgumentError(
                     'data_path', path, 'must be in mbox format, which begins with "From "'
                 )
@@ -112,10 +81,18 @@ def mailbox_messages(paths: Sequence[str], counts: collections.Counter[str]) -> 
                 counts['not_text'] += text is None
                 if author and text is not None:
                     yield Message(author, source, without_quotes(text, counts))
-        except OSError as error:
-            raise errors.ArgumentError(
-                'data_path', path, f'cannot be read ({error.strerror})'
-            ) from None
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    """A file; what cannot be read of it is the fault of `data_path`."""
+    try:
+        with _files.open_regular(path) as file:
+            yield file
+    except OSError as error:
+        raise errors.ArgumentError(
+            'data_path', path, f'cannot be read ({error.strerror})'
+        ) from None
 
 
 def without_quotes(text: str, counts: collections.Counter[str]) -> str:
@@ -171,48 +148,37 @@ def _mail_text(parsed: email.message.Message, counts: collections.Counter[str]) 
     return None
 
 
-def _jsonl(paths: str, client_column: str, text_column: str) -> _Source:
-    files = paths.split(',')
+def _json_messages(
+    paths: Sequence[str], client_column: str, text_column: str, counts: collections.Counter[str]
+) -> Iterator[Message]:
+    """The texts of JSON Lines, with their authors; counts what `_OF_FILES` names.
 
-    def read(counts: collections.Counter[str]) -> Iterator[Message]:
-        first = ''
-        for source, path in enumerate(files):
-            try:
-                with _files.open_regular(path) as file:
-                    for record in record_files.json_lines(file, client_column, text_column):
-                        counts['records'] += 1
-                        if record.reason:
-                            counts['malformed'] += 1
-                            first = first or f'{path}, line {record.line}: {record.reason}'
-                        else:
-                            yield Message(record.client, source, record.text)
-            except OSError as error:
-                raise errors.ArgumentError(
-                    'data_path', path, f'cannot be read ({error.strerror})'
-                ) from None
-        if first and counts['malformed'] == counts['records']:
-            raise errors.ArgumentError(
-                'data_path',
-                errors.NOT_SHOWN,
-                f'all records are malformed (client_column={client_column}, '
-                f'text_column={text_column}); the first one: {first}',
-            )
-
-    return _Source(_names(files), _OF_FILES, read)
-
-
-# The kinds of messages, by name.
-KINDS: dict[str, Callable[[str, str, str], _Source]] = {
-    'git': _git,
-    'mbox': _mbox,
-    'jsonl': _jsonl,
-}
+    Raises:
+      ArgumentError: if a file cannot be read, or no record is well-formed; it names `data_path`.
+    """
+    first = ''
+    for source, path in enumerate(paths):
+        with _opened(path) as file:
+            for record in record_files.json_lines(file, client_column, text_column):
+                counts['records'] += 1
+                if record.reason:
+                    counts['malformed'] += 1
+                    first = first or f'{path}, line {record.line}: {record.reason}'
+                else:
+                    yield Message(record.client, source, record.text)
+    if first and counts['malformed'] == counts['records']:
+        raise errors.ArgumentError(
+            'data_path',
+            errors.NOT_SHOWN,
+            f'all records are malformed (client_column={client_column}, '
+            f'text_column={text_column}); the first one: {first}',
+        )
 
 
 _FROM = flags.DEFINE_enum(
     'from',
     'git',
-    list(KINDS),
+    ['git', 'mbox', 'jsonl'],
     'What the messages are: commits of git repositories, mailboxes in mbox format, or JSON Lines.',
 )
 _DATA = SettingsFlags(
@@ -277,7 +243,7 @@ def make(
     """Writes the file; it replaces an older one when it is complete.
 
     Args:
-      kind: one of `KINDS`.
+      kind: 'git', 'mbox' or 'jsonl'.
       paths: comma-separated repositories, mailboxes or files of JSON Lines.
       output: path of the Parquet file.
       max_words: of an author; 0 for any number.
@@ -292,25 +258,28 @@ def make(
     """
     if importlib.util.find_spec('pyarrow') is None:
         raise errors.ArgumentError('output', output, 'Parquet needs the package pyarrow')
-    source = KINDS[kind](paths, client_column, text_column)
     counts: collections.Counter[str] = collections.Counter()
-    sentences = author_texts.by_author(
-        source.read(counts), author_texts.load_key(), max_words, counts
-    )
+    files, counted = paths.split(','), _OF_FILES
+    names = [pathlib.Path(path).name for path in files]
+    if kind == 'git':
+        repositories, counted = git_log.find_repositories(paths), git_log.COUNTED
+        names = [repository.name for repository in repositories]
+        messages = git_log.read_messages(repositories, counts)
+    elif kind == 'mbox':
+        messages, counted = mailbox_messages(files, counts), _OF_MAIL
+    else:
+        messages = _json_messages(files, client_column, text_column, counts)
+    sentences = author_texts.by_author(messages, author_texts.load_key(), max_words, counts)
     _storage.write_atomically(
         pathlib.Path(output),
-        lambda file: _write(file, _rows(sentences, source.names, counts)),
+        lambda file: _write(file, _rows(sentences, names, counts)),
         _storage.PRIVATE,
     )
     return {
         'clients': counts['clients'],
-        'sources': source.names,
-        **author_texts.described(counts, source.counted),
+        'sources': names,
+        **author_texts.described(counts, counted),
     }
-
-
-def _names(files: Iterable[str]) -> list[str]:
-    return [pathlib.Path(path).name for path in files]
 
 
 def _rows(
