@@ -13,14 +13,9 @@ from dpfl.debugging.diagnosis import Generated, Measures
 from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, traits
 from dpfl.debugging.text.clients import Task
-from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
+from dpfl.debugging.text.config import CHAR, WORD, Case, Generator
 from dpfl.simulation.training import TrainResult
-from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
-from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
-from dpfl.tasks.text.vocabulary import Vocabulary
-
-_PHRASES = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,62 +150,6 @@ class Compared:
             **vars(self.diagnosis),
             'words': self.words,
         }
-
-
-def write(
-    case: Case,
-    generator: Generator,
-    task: Task,
-    trained: TrainResult,
-    vocabulary: Vocabulary,
-    config: StudyConfig,
-    seed: int,
-) -> Written:
-    """Samples from a generator.
-
-    Args:
-      case: The case of the text that it learned from.
-      generator: The generator.
-      task: Its training data.
-      trained: The trained model.
-      vocabulary: Words of the word model.
-      config: Numbers of samples, and of words in the ranking.
-      seed: Seed of the draws.
-    """
-    model = task.architecture, trained.weights
-    draws: dict[str, Any] = dict(length=task.length, seed=seed)
-    words, heldout = vocabulary.words, task.heldout[:, 1:]
-    tokens = generation.sample(*model, task.special, count=config.samples, **draws).tokens
-    shown: dict[str, Any]
-    if generator.kind == WORD:
-        outside, inside = (heldout == OOV_ID).sum(), (heldout >= NUM_SPECIAL_TOKENS).sum()
-        shown = dict(
-            positions=traits.unknown_by_position(tokens),
-            phrases=tuple(tokenization.decode_sentences(tokens[:_PHRASES], words)),
-            heldout_oov_rate=float(outside / max(outside + inside, 1)),
-        )
-    else:
-        ranking = generation.rank_words(
-            *model, samples=config.samples, top=config.top, known=vocabulary.ids, **draws
-        )
-        shown = dict(ranking=ranking)
-    return Written(
-        of_what=generator.of_what,
-        traits=traits_of(generator.kind, tokens, words),
-        learned=diagnosis.measure_learned(
-            tokens,
-            heldout,
-            generation.log_probabilities(*model, task.special, heldout),
-            num_tokens=task.num_tokens,
-            never=(task.special.pad, task.special.begin),
-        ),
-        case=case,
-        generator=generator,
-        task=task,
-        trained=trained,
-        tokens=tokens,
-        **shown,
-    )
 
 
 def epsilon_together(cases: Iterable[CaseResult]) -> float | None:

@@ -6,19 +6,24 @@ import hashlib
 import pathlib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from dpfl.debugging import page
 from dpfl.debugging.diagnosis import Contrast, Effects
 from dpfl.debugging.differences import Difference
-from dpfl.debugging.text import against_model, clients, diagnosis, faults, results
+from dpfl.debugging.text import against_model, clients, diagnosis, faults, results, traits
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, train
 from dpfl.tasks import federated_task, selection
 from dpfl.tasks.config import NOT_COVERED_OF_DUPLICATES, REAL_TASKS
-from dpfl.tasks.text import word_clients
-from dpfl.tasks.text.models import architectures, saved_models
+from dpfl.tasks.text import tokenization, word_clients
+from dpfl.tasks.text.models import architectures, generation, saved_models
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
+
+# Sentences of a generator that the page shows.
+_PHRASES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,15 +113,7 @@ class Study:
         for generator in self.config.generators:
             task = self._task(generator.kind, case)
             trained = self._train(generator, case, task)
-            written[generator.name] = results.write(
-                case,
-                generator,
-                task,
-                trained,
-                self.opened.text.vocabulary,
-                self.config,
-                self.base.seed,
-            )
+            written[generator.name] = self._write(generator, case, task, trained)
         return results.CaseResult(case, written)
 
     @functools.cached_property
@@ -249,6 +246,47 @@ class Study:
         directory = self.directory / case.folder / generator.name
         return train(
             config, directory, task=federated, resume=self.resume, overwrite=self.overwrite
+        )
+
+    def _write(
+        self, generator: Generator, case: Case, task: clients.Task, trained: TrainResult
+    ) -> results.Written:
+        """Lets a trained generator write, and measures its text."""
+        model = task.architecture, trained.weights
+        draws: dict[str, Any] = dict(length=task.length, seed=self.base.seed)
+        count, vocabulary = self.config.samples, self.opened.text.vocabulary
+        heldout = task.heldout[:, 1:]
+        tokens = generation.sample(*model, task.special, count=count, **draws).tokens
+        shown: dict[str, Any]
+        if generator.kind == WORD:
+            outside, inside = (heldout == OOV_ID).sum(), (heldout >= NUM_SPECIAL_TOKENS).sum()
+            phrases = tokenization.decode_sentences(tokens[:_PHRASES], vocabulary.words)
+            shown = dict(
+                positions=traits.unknown_by_position(tokens),
+                phrases=tuple(phrases),
+                heldout_oov_rate=float(outside / max(outside + inside, 1)),
+            )
+        else:
+            ranking = generation.rank_words(
+                *model, samples=count, top=self.config.top, known=vocabulary.ids, **draws
+            )
+            shown = dict(ranking=ranking)
+        return results.Written(
+            of_what=generator.of_what,
+            traits=results.traits_of(generator.kind, tokens, vocabulary.words),
+            learned=diagnosis.measure_learned(
+                tokens,
+                heldout,
+                generation.log_probabilities(*model, task.special, heldout),
+                num_tokens=task.num_tokens,
+                never=(task.special.pad, task.special.begin),
+            ),
+            case=case,
+            generator=generator,
+            task=task,
+            trained=trained,
+            tokens=tokens,
+            **shown,
         )
 
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from dpfl.debugging.diagnosis import Contrast, Generated, Learned
 from dpfl.debugging.differences import Mean, Share, json_values
 from dpfl.debugging.images import diagnosis
 from dpfl.tasks.config import IMAGE_FAULTS
+from tests.debugging import contrasts
 
 _SURE = (Mean(0.88, 0.002, 3_000), Mean(0.9, 0.002, 3_000))
 
@@ -33,19 +33,12 @@ _EFFECTS = {
 }
 
 
-def _contrast(first, reference, learned):
-    has_learned = Learned(learned, 'untrained')
-    return Contrast(
-        *(Generated(name, each, has_learned) for name, each in (('a', first), ('b', reference)))
-    )
-
-
 def _diagnose(badly=None, everyone=None, accuracies=_SURE, count=500, learned=1.0):
-    contrasts = {
-        name: _contrast(_traits(count, **(changes or {})), _traits(count), learned)
+    compared = {
+        name: contrasts.of(_traits(count, **(changes or {})), _traits(count), learned)
         for name, changes in ((diagnosis.BADLY, badly), (diagnosis.CLIENTS, everyone))
     }
-    return diagnosis.diagnose(contrasts, accuracies, _EFFECTS)
+    return diagnosis.diagnose(compared, accuracies, _EFFECTS)
 
 
 _FALLEN = (Mean(0.4, 0.01, 3_000), Mean(0.9, 0.005, 3_000))
@@ -102,13 +95,13 @@ def test_without_a_difference_nothing_is_seen():
     assert 'Cannot tell' not in found.text
     assert all(each.power >= 0.5 for each in found.verdicts)
     # Without accuracies nothing is said of labels.
-    alone = diagnosis.diagnose({diagnosis.BADLY: _contrast(_traits(), _traits(), 0)})
+    alone = diagnosis.diagnose({diagnosis.BADLY: contrasts.of(_traits(), _traits(), 0)})
     assert {each.fault for each in alone.verdicts} == {each.fault for each in diagnosis.SIGNATURES}
 
 
 def test_without_power_nothing_can_be_told():
     untrained = _diagnose(badly=dict(inverted=0.9), everyone=dict(lying=0.5), learned=0.0)
-    nothing = diagnosis.diagnose({diagnosis.CLIENTS: _contrast(_traits(), _traits(), 0)}, _SURE)
+    nothing = diagnosis.diagnose({diagnosis.CLIENTS: contrasts.of(_traits(), _traits(), 0)}, _SURE)
     for found in (untrained, nothing):
         assert set(found.of('cannot tell')) == set(IMAGE_FAULTS)
         assert found.text.startswith('Cannot tell: inverted')

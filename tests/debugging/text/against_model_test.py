@@ -11,6 +11,7 @@ from dpfl.debugging.text.config import Case, StudyConfig
 from dpfl.tasks.text.models import generation, saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
+from tests.tasks.text.models import reference
 
 _WORDS = tuple(f'w{i}' for i in range(12))
 _CLIENTS = WordClients(3, lambda client: [['w1', 'w2', 'w3'], ['w4', 'w1', 'w2']] * 20)
@@ -19,9 +20,8 @@ _NONE = diagnosis.Question()
 
 
 def _model(seed):
-    rng = np.random.default_rng(seed)
-    shapes = saved_models.ALL['micro'].weight_shapes(len(_WORDS) + 4).values()
-    weights = tuple(rng.normal(0, 0.5, shape).astype(np.float32) for shape in shapes)
+    cell, num_tokens = saved_models.ALL['micro'], len(_WORDS) + 4
+    weights = reference.random_weights(cell, num_tokens, seed, scale=0.5)
     return saved_models.LanguageModel('micro', weights, _WORDS)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from dpfl.debugging import differences
-from dpfl.debugging.diagnosis import Contrast, Generated, Learned
+from dpfl.debugging.diagnosis import Generated
 from dpfl.debugging.text import diagnosis, faults, traits
+from tests.debugging import contrasts
 
 _COUNT = 20_000
 _CLEAN = {
@@ -30,18 +31,13 @@ _EFFECTS = {
 }
 
 
-def _contrast(first, reference, learned=1.0):
-    has_learned = Learned(learned, 'untrained')
-    return Contrast(*(Generated('all', traits, has_learned) for traits in (first, reference)))
-
-
 def _diagnose(first, reference, learned=1.0, **question):
-    contrasts = {'all': _contrast(first, reference, learned)}
-    return diagnosis.diagnose(contrasts, diagnosis.Question(_EFFECTS, **question))
+    compared = {'all': contrasts.of(first, reference, learned)}
+    return diagnosis.diagnose(compared, diagnosis.Question(_EFFECTS, **question))
 
 
 def _alone(measures, learned=1.0, **question):
-    contrast = _contrast(measures, measures, learned)
+    contrast = contrasts.of(measures, measures, learned)
     return diagnosis.alone(contrast, diagnosis.Question(_EFFECTS, **question))
 
 
@@ -127,8 +123,8 @@ def test_without_a_reference_only_what_no_text_has_is_found(changes, question, v
 @pytest.mark.parametrize(
     'found',
     [
-        diagnosis.diagnose({'all': _contrast(_CLEAN, _CLEAN)}),
-        diagnosis.alone(_contrast(_TIDY, _TIDY)),
+        diagnosis.diagnose({'all': contrasts.of(_CLEAN, _CLEAN)}),
+        diagnosis.alone(contrasts.of(_TIDY, _TIDY)),
         *(
             judge(*measures, **weak)
             for judge, measures in ((_diagnose, (_CLEAN, _CLEAN)), (_alone, (_TIDY,)))
