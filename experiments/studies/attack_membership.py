@@ -22,7 +22,7 @@ import dataclasses
 import functools
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError, renaming
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import execution
+from dpfl.tasks import federated_task
 from dpfl.tasks.config import TEXT_TASKS
 from dpfl.tasks.federated_task import FederatedTask
 from experiments.studies.shared import finished_run, scores
@@ -266,7 +267,7 @@ class ClientRows:
         """The text of training clients, as they train on it in one epoch."""
         data = [task.client_batches(int(client), _BATCH_SIZE, 1, None) for client in clients]
         sizes = [sum(len(batch['x']) for batch in batches) for batches in data]
-        joined = (batch for batches in data for batch in batches)
+        joined = [batch for batches in data for batch in batches]
         return cls._of_batches(joined, np.repeat(np.arange(len(data)), sizes), len(data))
 
     @classmethod
@@ -274,17 +275,15 @@ class ClientRows:
         """The text of the first held-out clients."""
         assert task.heldout_owners is not None  # All tasks of text tell clients apart.
         owners = np.asarray(task.heldout_owners(count))
-        batches = task.heldout(count, _BATCH_SIZE)
+        batches = list(task.heldout(count, _BATCH_SIZE))
         return cls._of_batches(batches, owners, int(owners.max(initial=-1)) + 1)
 
     @classmethod
-    def _of_batches(cls, batches: Iterable, owners: np.ndarray, count: int) -> 'ClientRows':
-        parts = [(np.asarray(batch['x']), np.asarray(batch['y'])) for batch in batches]
-        if not parts:
+    def _of_batches(cls, batches: Sequence[Any], owners: np.ndarray, count: int) -> 'ClientRows':
+        if not batches:
             nothing = np.zeros((0, 1), np.int32)
             return cls(nothing, nothing, owners, count)
-        x, y = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return cls(x, y, owners, count)
+        return cls(**federated_task.pooled(batches), owners=owners, count=count)
 
     @property
     def tokens(self) -> np.ndarray:

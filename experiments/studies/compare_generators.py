@@ -18,8 +18,7 @@ No data of clients are read; the classifier of images is trained on held-out (pu
 import dataclasses
 import html
 import json
-import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpfl._settings import Settings, setting
@@ -88,7 +87,7 @@ _PHRASES = 8
 def main() -> None:
     """Checks the flags, compares the sides, writes the page and prints the verdict."""
     config = _COMPARISON.read()
-    directory = pathlib.Path(command_line.required(_OUTPUT.read(), 'output_dir'))
+    directory = output_flags.directory(_OUTPUT.read())
     for name in ('a', 'b'):
         command_line.required(config, name)
     with command_line.refusing_bad_values():
@@ -251,22 +250,25 @@ def _drawn(pair: tuple[FinishedRun, FinishedRun], special: Any, length: int, con
     ]
 
 
+def _side_by_side(written: Iterable[Sequence[str]]) -> str:
+    return html_parts.table(
+        ['written by a', 'written by b'], zip(*written, strict=True), kind='words'
+    )
+
+
 def _sentences(pair: tuple[FinishedRun, FinishedRun], config: ComparisonConfig) -> Kind:
     from dpfl.tasks.text import tokenization
     from dpfl.tasks.text.models import generation
 
     trained = max(map(generators.sentence_length, pair))
-    length = config.sentence_length or trained or 20
     words = pair[0].vocabulary
-    tokens = _drawn(pair, generation.WORDS, length, config)
-    phrases = [tokenization.decode_sentences(each[:_PHRASES], words) for each in tokens]
-    shown = html_parts.table(
-        ['written by a', 'written by b'], zip(*phrases, strict=True), kind='words'
-    )
+    first, second = _drawn(pair, generation.WORDS, config.sentence_length or trained or 20, config)
+    phrases = (tokenization.decode_sentences(each[:_PHRASES], words) for each in (first, second))
     return Kind(
-        (text_traits.of_sentences(tokens[0], words), text_traits.of_sentences(tokens[1], words)),
-        shown + html_parts.note('The first sentences that were drawn, not a choice.'),
-        text_diagnosis.words_that_differ(tokens[0], tokens[1], words, config.top),
+        (text_traits.of_sentences(first, words), text_traits.of_sentences(second, words)),
+        _side_by_side(phrases)
+        + html_parts.note('The first sentences that were drawn, not a choice.'),
+        text_diagnosis.words_that_differ(first, second, words, config.top),
     )
 
 
@@ -274,12 +276,9 @@ def _unknown_words(pair: tuple[FinishedRun, FinishedRun], config: ComparisonConf
     from dpfl.tasks.text import tokenization
     from dpfl.tasks.text.models import generation
 
-    tokens = _drawn(pair, generation.BYTES, config.word_length, config)
-    written = [tokenization.decode_words(each[:_PHRASES]) for each in tokens]
-    shown = html_parts.table(
-        ['written by a', 'written by b'], zip(*written, strict=True), kind='words'
-    )
-    return Kind((text_traits.of_words(tokens[0]), text_traits.of_words(tokens[1])), shown)
+    first, second = _drawn(pair, generation.BYTES, config.word_length, config)
+    words = (tokenization.decode_words(each[:_PHRASES]) for each in (first, second))
+    return Kind((text_traits.of_words(first), text_traits.of_words(second)), _side_by_side(words))
 
 
 def _images(pair: tuple[FinishedRun, FinishedRun], config: ComparisonConfig) -> Kind:
@@ -302,14 +301,9 @@ def _images(pair: tuple[FinishedRun, FinishedRun], config: ComparisonConfig) -> 
 
 def _classifier(generator: FinishedRun, config: ComparisonConfig) -> image_traits.Infer:
     """A classifier of images of held-out clients of the task of a generator."""
-    from dpfl.tasks.config import ImageFaultConfig
     from dpfl.tasks.images import classifiers
-    from dpfl.tasks.images.image_task import open_clients
 
-    run = generator.gan_config
-    # Without the faults that the run may have, as public images are.
-    data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
-    pixels, labels = data.heldout_examples(config.classifier_clients)
+    pixels, labels = generator.image_clients().heldout_examples(config.classifier_clients)
     files.tell(f'Trains a classifier on {len(labels):,} public images')
     weights = classifiers.train_centrally(
         classifiers.build_image_classifier('small', config.seed),

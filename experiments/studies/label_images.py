@@ -31,7 +31,7 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.differences import Mean
 from dpfl.errors import ArgumentError, renaming
 from dpfl.reporting import plain_text
-from dpfl.tasks.config import IMAGE_MODELS, ImageFaultConfig
+from dpfl.tasks.config import IMAGE_MODELS
 from experiments.studies.shared import files, finished_run, labels
 from experiments.studies.shared.finished_run import FinishedRun
 
@@ -63,6 +63,7 @@ class LabelConfig(Settings):
         'The rater leaves an image without a label if it gives no class this probability.',
         minimum=0.0,
         maximum=1.0,
+        needs='rater',
     )
     primary_model: str | None = setting(
         None,
@@ -93,9 +94,6 @@ class LabelConfig(Settings):
         """Checks that not both people and a classifier label."""
         if self.labels is not None and self.rater is not None:
             raise ArgumentError('rater', self.rater, 'must not be given with labels')
-        given = self.rater_confidence != type(self).__dataclass_fields__['rater_confidence'].default
-        if given and self.rater is None:
-            raise ArgumentError('rater_confidence', self.rater_confidence, 'needs a rater')
 
 
 _CONFIG = SettingsFlags(LabelConfig)
@@ -111,7 +109,7 @@ def main() -> None:
     """Checks the flags; draws images to label, or trains on those that have labels."""
     config = _CONFIG.read()
     directory_of_run = command_line.required(config, 'run_dir')
-    directory = pathlib.Path(command_line.required(_OUTPUT.read(), 'output_dir'))
+    directory = output_flags.directory(_OUTPUT.read())
     with command_line.refusing_bad_values():
         generator = finished_run.open_run(directory_of_run)
         if generator.kind != finished_run.IMAGES:
@@ -208,12 +206,8 @@ def measure(
 
 def _clients(config: LabelConfig, generator: FinishedRun) -> tuple[Examples, list[Examples]]:
     """Public images of some held-out clients, and the images of others, client by client."""
-    from dpfl.tasks.images.image_task import open_clients
-
-    run = generator.gan_config
-    data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
     wanted = config.public_clients + config.eval_clients
-    clients = data.heldout_clients(wanted)
+    clients = generator.image_clients().heldout_clients(wanted)
     if len(clients) < wanted:
         allowed = (
             f'must leave eval_clients={config.eval_clients} of {len(clients)} held-out clients'

@@ -145,6 +145,9 @@ def measure(run: FinishedRun) -> tuple[Kind, ...]:
         part = slice(i * planted.secrets, (i + 1) * planted.secrets)
         clients = np.array([secret.holders for secret in secrets[part]], np.int64)
         taken = run.participations(clients.reshape(planted.secrets, holders)).sum(axis=1)
+        # Of a secret that nobody holds a model knows nothing.
+        epsilon = run.epsilon_of_group(holders) if holders else 0.0
+        delta = run.delta if holders else 0.0
         kinds.append(
             Kind(
                 copies,
@@ -154,18 +157,10 @@ def measure(run: FinishedRun) -> tuple[Kind, ...]:
                 float(taken.mean()),
                 tuple(exposures[part]),
                 chance(exposures[part]),
-                _ceiling(run, holders, candidates),
+                None if epsilon is None else ceiling(epsilon, delta, candidates),
             )
         )
     return tuple(kinds)
-
-
-def _ceiling(run: FinishedRun, holders: int, candidates: int) -> float | None:
-    """The largest mean exposure of a secret of a group of clients; None if nothing bounds it."""
-    if not holders:
-        return ceiling(0.0, 0.0, candidates)
-    epsilon = run.epsilon_of_group(holders)
-    return None if epsilon is None else ceiling(epsilon, run.delta, candidates)
 
 
 def rows(measured: Sequence[tuple[FinishedRun, Sequence[Kind]]]) -> list[dict[str, Any]]:

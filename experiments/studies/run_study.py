@@ -186,53 +186,44 @@ def _filled(value: str, directory: pathlib.Path, seed: int | None) -> str:
 
 
 def _run(jobs: Iterable[Job], parallel: int, directory: pathlib.Path) -> None:
-    missing: dict[str, tuple] = {job.name: (job,) for job in jobs if not job.is_done()}
-    in_processes(Job.run, missing, parallel, directory / 'jobs')
+    missing = {job.name: job.run for job in jobs if not job.is_done()}
+    in_processes(missing, parallel, directory / 'jobs')
 
 
-def in_processes(
-    call: Callable[..., Any],
-    arguments: Mapping[str, tuple],
-    parallel: int,
-    logs: pathlib.Path,
-) -> dict[str, Any]:
-    """The result of a call for each of the arguments, with a progress bar.
+def in_processes(calls: Mapping[str, Callable[[], Any]], parallel: int, logs: pathlib.Path) -> None:
+    """Makes calls in other processes, with a progress bar.
 
     Args:
-      call: a function of a module, called as `call(*arguments[name])` in one of the processes.
-      arguments: the arguments by the name of the job, begun in this order.
+      calls: by the name of the job, begun in this order: functions of a module with their
+        arguments, or methods.
       parallel: number of processes.
       logs: folder of the logs, one for each job.
 
     Raises:
       RunError: if a call fails. The other running calls are ended by SIGTERM.
     """
-    if not arguments:
-        return {}
+    if not calls:
+        return
     logs.mkdir(parents=True, exist_ok=True)
     with (
         signals.Signals(),
-        _progress.bar(total=len(arguments), desc=logs.parent.name, unit='job') as bar,
+        _progress.bar(total=len(calls), desc=logs.parent.name, unit='job') as bar,
         concurrent.futures.ProcessPoolExecutor(
-            min(parallel, len(arguments)), _PROCESSES, _end_with_parent, (os.getpid(),)
+            min(parallel, len(calls)), _PROCESSES, _end_with_parent, (os.getpid(),)
         ) as pool,
     ):
-        found: dict[str, concurrent.futures.Future] = {}
+        running: list[concurrent.futures.Future] = []
         try:
-            found |= {
-                name: pool.submit(
-                    _logged, name, logs / f'{name.replace("/", "__")}.log', call, each
-                )
-                for name, each in arguments.items()
-            }
-            for future in concurrent.futures.as_completed(found.values()):
+            for name, call in calls.items():
+                log = logs / f'{name.replace("/", "__")}.log'
+                running.append(pool.submit(_logged, name, log, call))
+            for future in concurrent.futures.as_completed(running):
                 future.result()
                 bar.update()
-            return {name: future.result() for name, future in found.items()}
         except concurrent.futures.process.BrokenProcessPool:
             raise errors.RunError(f'a process ended before its job did; see {logs}') from None
         except BaseException:
-            for future in found.values():
+            for future in running:
                 future.cancel()
             for process in multiprocessing.active_children():
                 process.terminate()
@@ -247,14 +238,14 @@ def _end_with_parent(parent: int) -> None:
             sys.exit()
 
 
-def _logged(name: str, log: pathlib.Path, call: Callable[..., Any], arguments: tuple) -> Any:
+def _logged(name: str, log: pathlib.Path, call: Callable[[], Any]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     with open(log, 'ab') as file:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
     try:
-        return call(*arguments)
+        call()
     except (errors.ArgumentError, errors.RunError, errors.DataError) as error:
         raise errors.RunError(f'{name}: {error} (see {log})') from None
     except Exception as error:
@@ -269,7 +260,7 @@ def main() -> None:
     """Runs what is missing; writes table, figure and page; prints the table."""
     config = _CONFIG.read()
     name = command_line.required(config, 'study')
-    directory = pathlib.Path(command_line.required(_DIRECTORY.read(), 'output_dir'))
+    directory = output_flags.directory(_DIRECTORY.read())
     with command_line.refusing_bad_values():
         study = grid.load(name)
         seeds = study.seeds if config.seeds is None else config.seeds

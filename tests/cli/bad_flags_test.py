@@ -315,7 +315,7 @@ _REFUSED = {
         ('', '--run_dir: must be given'),
         ('--labels=x.csv --rater=tiny', ': must not be given with labels'),
         ('--run_dir=nowhere', ': must be'),
-        ('--rater_confidence=0.2', ': needs a rater'),
+        ('--rater_confidence=0.2', ': needs rater'),
     ],
     ('studies.compare_head_words', ''): [
         ('--models=', '--models: must be given'),

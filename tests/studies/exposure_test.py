@@ -13,6 +13,7 @@ from dpfl import errors
 from dpfl.tasks.text.models import generation, saved_models
 from experiments.studies.shared import planting, ranking
 from tests.studies import scripts_of_studies
+from tests.tasks.text.models import reference
 
 pytestmark = pytest.mark.standard
 
@@ -76,9 +77,7 @@ def test_ceiling_is_the_integral_of_the_bound(epsilon, delta, bits):
 
 
 def _model(name, num_tokens):
-    weights = saved_models.ALL[name].initial_weights(num_tokens, 3)
-    rng = np.random.default_rng(0)
-    weights = tuple(each + rng.normal(0, 0.5, each.shape).astype(np.float32) for each in weights)
+    weights = reference.random_weights(saved_models.ALL[name], num_tokens, scale=0.5)
     words = None if name in saved_models.CHAR_MODELS else tuple(map(str, range(num_tokens - 4)))
     return saved_models.LanguageModel(name, weights, words)
 

@@ -14,7 +14,7 @@ import pytest
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.simulation.training.plan import build_plan
 from experiments.studies.shared import grid
-from tests import binaries
+from tests import binaries, mechanism_cases
 from tests.studies import scripts_of_studies, small_study
 
 pytestmark = pytest.mark.standard
@@ -116,8 +116,7 @@ def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):
 
 
 def _number(value):
-    print('noise', file=sys.stderr)
-    return value, os.getpid()
+    print('noise', value, os.getpid(), file=sys.stderr)
 
 
 def _fail():
@@ -134,34 +133,36 @@ def _wait(path):
 
 
 def test_jobs_run_in_other_processes_with_a_log_each(tmp_path):
-    found = run_study.in_processes(_number, {f'runs/{i}': (i,) for i in range(4)}, 2, tmp_path)
-    assert [value for value, _ in found.values()] == [0, 1, 2, 3]
-    processes = {process for _, process in found.values()}
-    assert len(processes) <= 2 and os.getpid() not in processes
-    assert (tmp_path / 'runs__3.log').read_text() == 'noise\n'
+    calls = {f'runs/{i}': functools.partial(_number, i) for i in range(4)}
+    run_study.in_processes(calls, 2, tmp_path)
+    logs = [(tmp_path / f'runs__{i}.log').read_text().split() for i in range(4)]
+    assert [log[:2] for log in logs] == [['noise', str(i)] for i in range(4)]
+    processes = {process for *_, process in logs}
+    assert len(processes) <= 2 and str(os.getpid()) not in processes
 
 
 def test_a_failure_is_named_with_its_reason(tmp_path):
     with pytest.raises(errors.RunError, match=r'^b: clip_norm=0: must be > 0 \(see .*b.log\)'):
-        run_study.in_processes(_fail, {'b': ()}, 2, tmp_path)
+        run_study.in_processes({'b': _fail}, 2, tmp_path)
     with pytest.raises(errors.RunError, match='a process ended before its job did'):
-        run_study.in_processes(_crash, {'b': ()}, 2, tmp_path)
+        run_study.in_processes({'b': _crash}, 2, tmp_path)
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_what_ends_the_study_ends_its_jobs(tmp_path, number):
-    paths = [tmp_path / name for name in ('a', 'b')]
+    paths, interrupted = [tmp_path / name for name in ('a', 'b')], []
 
     def interrupt():
         while not all(path.exists() and path.read_text() for path in paths):
             time.sleep(0.02)
+        interrupted.append(time.monotonic())
         os.kill(os.getpid(), number)
 
     threading.Thread(target=interrupt).start()
-    started = time.monotonic()
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        run_study.in_processes(_wait, {path.name: (path,) for path in paths}, 2, tmp_path / 'logs')
-    assert time.monotonic() - started < 20
+        calls = {path.name: functools.partial(_wait, path) for path in paths}
+        run_study.in_processes(calls, 2, tmp_path / 'logs')
+    assert time.monotonic() - interrupted[0] < 20
     for path in paths:
         with pytest.raises(ProcessLookupError):
             os.kill(int(path.read_text()), 0)
@@ -211,6 +212,10 @@ def test_a_study_leaves_results_figure_and_page_and_is_not_run_twice(tmp_path):
     assert other.stderr.count('\n') <= 2 and '--clip_norm=0.5' in other.stderr
 
 
+# Mechanisms that are made at once, for those that a preparation optimises.
+_STAND_INS = dict.fromkeys(('scaled_blt', 'block_blt'), 'column_scaled')
+
+
 @pytest.fixture(scope='module', name='configs')
 def _configs(tmp_path_factory):
     """The configurations of the runs of every preset, of one seed, point by point."""
@@ -222,23 +227,12 @@ def _configs(tmp_path_factory):
         prepared.mkdir(parents=True)
         for job in run_study.preparations(study, folder / name, study.seeds[:1]):
             if job.binary == 'optimize_strategy':
-                mechanisms.save(_stand_in(job.flags['mechanism'], rounds), job.flags['output'])
+                kind = job.flags['mechanism']
+                stand_in = mechanism_cases.FACTORIES[_STAND_INS.get(kind, kind)](rounds)
+                mechanisms.save(stand_in, job.flags['output'])
         made = run_study.runs(study, folder / name, study.seeds[:1])
         found[name] = [run_study.settings(job.flags)[0] for job in made.values()]
     return found
-
-
-def _stand_in(kind, rounds):
-    """A mechanism of the kind that a preparation optimises, made at once."""
-    if kind == 'blt':
-        return mechanisms.Blt(rounds, [0.9], [0.1])
-    if kind == 'banded_toeplitz':
-        return mechanisms.BandedToeplitz(rounds, [1.0, 0.5])
-    if kind == 'banded_inverse':
-        return mechanisms.BandedInverse(rounds, [1.0, -0.5])
-    if kind in ('scaled_blt', 'block_blt'):
-        return mechanisms.ColumnScaled(mechanisms.Blt(rounds, [0.9], [0.1]), [1.0, 1.1], rounds)
-    return mechanisms.optimize_banded(Participation(rounds, 2), 2, loss='rms')
 
 
 def _plan(config):

@@ -6,22 +6,21 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from dpfl import ParticipationLog, accounting
+from dpfl import ParticipationLog, _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, StorageError, renaming, shown
 from dpfl.simulation import earlier_settings
 from dpfl.simulation.training import (
     GanConfig,
     TrainConfig,
-    execution,
     recorded_settings,
     run_model,
 )
-from dpfl.tasks.config import TaskConfig
+from dpfl.tasks.config import ImageFaultConfig, TaskConfig
 from experiments.studies.shared import planting
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 WORD, CHAR, IMAGES = 'word', 'char', 'images'
 KINDS = (WORD, CHAR, IMAGES)
+_Config = TypeVar('_Config', TrainConfig, GanConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +41,7 @@ class FinishedRun:
       settings: all settings that a run which continues must share, by name, those of its task and
         of planted secrets included; empty if there is no configuration.
       data: facts that it has recorded about its data.
+      records: the inputs of its pages.
       report: its privacy report.
       rows: its metrics, those of a round in a row.
     """
@@ -49,6 +50,7 @@ class FinishedRun:
     recorded: TrainConfig | GanConfig | None
     settings: Mapping[str, Any]
     data: Mapping[str, Any]
+    records: archive.Records
     report: accounting.PrivacyReport
     rows: Sequence[Mapping[str, float]]
 
@@ -59,20 +61,17 @@ class FinishedRun:
         Raises:
           ArgumentError: if it is another run; it names `run_dir`.
         """
-        if isinstance(self.recorded, TrainConfig):
-            return self.recorded
-        raise ArgumentError('run_dir', self.directory, 'must be a run of train')
+        return self._recorded(TrainConfig, 'train')
 
     @property
     def gan_config(self) -> GanConfig:
-        """The configuration of a run of `train_gan`.
+        """The configuration of a run of `train_gan`; errors as of `config`."""
+        return self._recorded(GanConfig, 'train_gan')
 
-        Raises:
-          ArgumentError: if it is another run; it names `run_dir`.
-        """
-        if isinstance(self.recorded, GanConfig):
+    def _recorded(self, kind: type[_Config], command: str) -> _Config:
+        if isinstance(self.recorded, kind):
             return self.recorded
-        raise ArgumentError('run_dir', self.directory, 'must be a run of train_gan')
+        raise ArgumentError('run_dir', self.directory, f'must be a run of {command}')
 
     @functools.cached_property
     def task(self) -> TaskConfig:
@@ -101,15 +100,11 @@ class FinishedRun:
         """The last value of each metric, by name."""
         return {name: value for row in self.rows for name, value in row.items()}
 
-    @functools.cached_property
+    @property
     def log(self) -> ParticipationLog:
         """Who took part in which round."""
-        try:
-            log = archive.Records.read(self.directory).log
-        except ValueError as error:
-            raise StorageError(str(error)) from None
-        assert log is not None  # A run of `train` shows its clients.
-        return log
+        assert self.records.log is not None  # A run of `train` shows its clients.
+        return self.records.log
 
     def participations(self, clients: np.ndarray) -> np.ndarray:
         """Number of participations of each of these clients, int64 of the shape of `clients`."""
@@ -123,7 +118,7 @@ class FinishedRun:
         if size == 1 or math.isinf(self.epsilon):
             return self.epsilon
         try:
-            report = archive.Records.read(self.directory).report(group_size=size)
+            report = self.records.report(group_size=size)
         except ArgumentError:
             return None
         return _or_infinity(report.guarantee.epsilons[0])
@@ -180,6 +175,17 @@ class FinishedRun:
         model = gan.build_model(config.optimization, config.seed)
         return lambda number, seed: learning.sample(model, weights, number, seed)[..., 0]
 
+    def image_clients(self) -> Any:
+        """The clients of a run of `train_gan` without the faults that they may have had in it.
+
+        Raises:
+          DataError: if they cannot be read.
+        """
+        from dpfl.tasks.images.image_task import open_clients
+
+        task = self.gan_config.task
+        return open_clients(task.task, task.data, ImageFaultConfig(), self.gan_config.seed)
+
 
 def open_run(directory: str | os.PathLike[str]) -> FinishedRun:
     """Opens a finished run.
@@ -192,8 +198,13 @@ def open_run(directory: str | os.PathLike[str]) -> FinishedRun:
     path = pathlib.Path(directory)
     if not archive.has_ended(path):
         raise ArgumentError('run_dir', directory, 'must be the directory of a finished run')
-    journal = archive.read_journal(path)
-    recorded, settings, data = None, {}, {}
+    try:
+        with _storage.naming(path / archive.PLAN):
+            records = archive.Records.read(path)
+            report = records.report()
+    except ValueError as error:
+        raise StorageError(str(error)) from None
+    journal, recorded, settings, data = records.journal, None, {}, {}
     if journal is not None and journal.state.settings is not None:
         try:
             recorded = recorded_settings.of_state(journal.state)
@@ -202,8 +213,7 @@ def open_run(directory: str | os.PathLike[str]) -> FinishedRun:
             reason = f'has no configuration of a training run ({shown(error)})'
             raise ArgumentError('run_dir', directory, reason) from None
         data = {} if journal.state.built is None else dict(journal.state.built.data)
-    report = execution.read_report(path)
-    return FinishedRun(path, recorded, settings, data, report, archive.read_rows(path))
+    return FinishedRun(path, recorded, settings, data, records, report, archive.read_rows(path))
 
 
 def _or_infinity(epsilon: float | None) -> float:

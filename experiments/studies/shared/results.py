@@ -24,7 +24,6 @@ import numpy as np
 from scipy import stats
 
 from dpfl import Participation, _validate, accounting, errors, mechanisms
-from dpfl.accounting.records import archive
 from experiments.studies.shared import finished_run, grid
 
 CONFIDENCE = 0.95
@@ -138,7 +137,7 @@ def read(study: grid.Study, folder: pathlib.Path) -> Measured:
         elif name == TO_THRESHOLD:
             values[name] = rounds
         elif name in _LOSSES or name in _OF_PLAN:
-            values[name] = _of_plan(archive.read_plan(folder).plan, name)
+            values[name] = _of_plan(run.records.record.plan, name)
         elif name in guarantee:
             values[name] = _finite(guarantee[name])
         else:
