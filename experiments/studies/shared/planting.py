@@ -26,9 +26,9 @@ DESCRIPTION = 'planted'
 _RECORDED = 'planting.'
 # Words with which a secret begins, which an attacker knows.
 PREFIX_WORDS = 3
-# Random words of all secrets of a run at most: they are drawn and kept in memory.
 # Candidates for a secret that are ranked one by one; more scores may not fit into memory.
 MOST_CANDIDATES = 2**24
+# Secrets of each kind: all of them are drawn and kept in memory.
 _MOST_SECRETS = 100_000
 
 
