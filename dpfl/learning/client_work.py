@@ -186,7 +186,7 @@ def build_shard_work(
     Raises (when executed):
       tf.errors.InvalidArgumentError: if a batch within a client's data has no rows.
     """
-    functions = _metrics_functions(model) if train_metrics else _NO_METRICS
+    zero_metrics = model.initialize_metrics_state if train_metrics else collections.OrderedDict
 
     @tf.function
     def shard_work(weights, sample_params, batches):
@@ -196,7 +196,7 @@ def build_shard_work(
             return shard._replace(
                 client=client_update.start(weights[0]),
                 examples=tf.constant(0, tf.int64),
-                metrics=functions.initialize(),
+                metrics=zero_metrics(),
             )
 
         def end_client(shard):
@@ -207,7 +207,7 @@ def build_shard_work(
                 record = estimators.WeightedRecord(record, count)
             record = query.preprocess_record(sample_params, record)
             sample = query.accumulate_preprocessed_record(shard.sample, record)
-            kept = tf.cond(is_finite, lambda: shard.metrics, functions.initialize)
+            kept = tf.cond(is_finite, lambda: shard.metrics, zero_metrics)
             total = tf.nest.map_structure(tf.add, shard.sample_metrics, kept)
             return shard._replace(sample=sample, sample_metrics=total)
 
@@ -222,7 +222,10 @@ def build_shard_work(
 
         def train(shard, batch):
             client, output = client_update.step(weights, sample_params, shard.client, batch)
-            metrics = functions.update(shard.metrics, batch, output)
+            metrics = shard.metrics
+            if train_metrics:
+                labels = pair(batch)[1]
+                metrics = model.update_metrics_state(metrics, labels=labels, batch_output=output)
             examples = shard.examples + _num_rows(batch)
             return shard._replace(client=client, examples=examples, metrics=metrics)
 
@@ -237,7 +240,7 @@ def build_shard_work(
                 examples=None,
                 metrics=None,
                 sample=query.initial_sample_state(template),
-                sample_metrics=functions.initialize(),
+                sample_metrics=zero_metrics(),
             )
         )
         # Without `iter` this becomes an operation that re-optimises the graph in every round.
@@ -275,19 +278,3 @@ def _zero_unless_finite(record):
     is_finite = tf.math.is_finite(clipping.norm(leaves))
     zeroed = tf.cond(is_finite, lambda: leaves, lambda: [tf.zeros_like(leaf) for leaf in leaves])
     return tf.nest.pack_sequence_as(record, zeroed), is_finite
-
-
-@dataclasses.dataclass(frozen=True)
-class _Metrics:
-    initialize: Callable[[], Any]
-    update: Callable[[Any, Any, tff.learning.models.BatchOutput], Any]
-
-
-_NO_METRICS = _Metrics(collections.OrderedDict, lambda state, batch, output: state)
-
-
-def _metrics_functions(model) -> _Metrics:
-    def update(state, batch, output):
-        return model.update_metrics_state(state, labels=pair(batch)[1], batch_output=output)
-
-    return _Metrics(model.initialize_metrics_state, update)

@@ -77,25 +77,6 @@ class Scores(NamedTuple):
     penalty: Any
 
 
-def initial_setting(model: gan_models.GanModel, seed: int) -> Setting:
-    """The setting of the first round, as NumPy arrays.
-
-    Raises:
-      ValueError: if the seed is not an integer >= 0.
-    """
-    key = draws.seeded_root_key(seed, 'generator inputs')
-    return Setting(tuple(model.initial_generator), key, np.int64(0))
-
-
-def client_scores(
-    model: gan_models.GanModel, discriminator: Any, setting: Setting, images: tf.Tensor
-) -> Scores:
-    """Scores of a client's batch and of as many generated images, from inputs for this batch."""
-    round_key = draws.derive(draws.derive(setting.key, setting.round), _CLIENTS)
-    key = draws.derive_from_content(round_key, tf.reshape(images, [-1]))
-    return scores(model, discriminator, setting.generator, images, key)
-
-
 def scores(
     model: gan_models.GanModel, discriminator: Any, generator: Any, images: tf.Tensor, key: Any
 ) -> Scores:
@@ -166,15 +147,17 @@ def discriminator_model(
     Args:
       model: generator and discriminator with their initial weights.
       gradient_penalty: coefficient of the penalty, at least 0.
-      seed: of the random inputs.
+      seed: of the random inputs, an integer >= 0.
     """
 
     @tf.function
     def predict(weights, x, training):
         del training  # There is no dropout or batch normalisation.
         discriminator, others = weights
-        images = gan_models.images_of(x)
-        return client_scores(model, discriminator, Setting.of(others), images)
+        setting, images = Setting.of(others), gan_models.images_of(x)
+        round_key = draws.derive(draws.derive(setting.key, setting.round), _CLIENTS)
+        key = draws.derive_from_content(round_key, tf.reshape(images, [-1]))
+        return scores(model, discriminator, setting.generator, images, key)
 
     def loss(output, label, sample_weight=None):
         del label, sample_weight
@@ -204,8 +187,10 @@ def discriminator_model(
             critic_gap=tf.math.divide_no_nan(state['critic_gap'], state['examples']),
         )
 
+    key = draws.seeded_root_key(seed, 'generator inputs')
+    first = Setting(tuple(model.initial_generator), key, np.int64(0))
     return tff.learning.models.FunctionalModel(
-        initial_weights=(model.initial_discriminator, initial_setting(model, seed).weights),
+        initial_weights=(model.initial_discriminator, first.weights),
         predict_on_batch_fn=predict,
         loss_fn=loss,
         metrics_fns=(initialize, update, finalize),

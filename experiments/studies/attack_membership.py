@@ -304,9 +304,9 @@ class ClientRows:
 
         Each client must have a target.
         """
-        from dpfl.tasks.text.models import saved_models
+        from dpfl.tasks.text.models import generation
 
-        totals, _ = saved_models.of_model(model)(self.x, self.y)
+        totals, _ = generation.scorer(model.architecture, model.weights)(self.x, self.y)
         return np.bincount(self.owners, totals, self.count) / self.tokens
 
 

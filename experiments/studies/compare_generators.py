@@ -306,13 +306,13 @@ def _classifier(generator: FinishedRun, config: ComparisonConfig) -> image_trait
     pixels, labels = generator.image_clients().heldout_examples(config.classifier_clients)
     files.tell(f'Trains a classifier on {len(labels):,} public images')
     weights = classifiers.train_centrally(
-        classifiers.build_image_classifier('small', config.seed),
+        'small',
         pixels,
         labels,
         steps=config.classifier_steps,
         seed=config.seed,
     )
-    return classifiers.of_weights('small', weights).infer
+    return classifiers.of_weights('small', weights)
 
 
 def _sides(sides: tuple[Side, Side]) -> str:

@@ -127,7 +127,7 @@ def _diagnosed(
     heldout, _ = clean.heldout_examples(base.evaluation.eval_clients)
     public = clients.PublicImages(*clean.heldout_examples(primary.primary_clients))
     # One for all noise multipliers.
-    infer = primary_lib.train(primary, base, public, folder, resume=True).infer
+    infer = primary_lib.train(primary, base, public, folder, resume=True)
     effects = public.effects(infer)
 
     def drawn(training: clients.Training, name: str) -> Generated:

@@ -200,7 +200,7 @@ def measure(
         )
     ]
     if primary is not None:
-        models.append(_measured(f'the primary model: {primary.name}', None, primary, heldout))
+        models.append(_measured('the primary model', None, primary, heldout))
     return {'images': len(pixels), 'labelled': count, 'models': models}, given
 
 
@@ -230,7 +230,7 @@ def _labels(config: LabelConfig, pixels: np.ndarray, public: Examples) -> np.nda
     else:
         with renaming(path='rater'):
             rater = classifiers.load(config.rater)
-    probabilities = rater.probabilities(pixels)
+    probabilities = rater(pixels)[0]
     is_sure = probabilities.max(axis=1) >= config.rater_confidence
     return np.where(is_sure, probabilities.argmax(axis=1), labels.UNREADABLE).astype(np.int32)
 
@@ -239,7 +239,7 @@ def _train(model: str, data: Examples, config: LabelConfig) -> 'classifiers.Clas
     from dpfl.tasks.images import classifiers
 
     weights = classifiers.train_centrally(
-        classifiers.build_image_classifier(model, config.seed),
+        model,
         *data,
         steps=config.steps,
         learning_rate=config.learning_rate,
@@ -263,7 +263,7 @@ def _measured(
     clients: Sequence[Examples],
 ) -> dict[str, Any]:
     """Share of right classes of all images; the interval counts each client as one draw."""
-    right = [(model.probabilities(x).argmax(axis=1) == y).sum() for x, y in clients]
+    right = [(model(x)[0].argmax(axis=1) == y).sum() for x, y in clients]
     accuracy = Mean.ratio(right, [len(y) for _, y in clients])
     return {
         'learned_from': learned_from,

@@ -40,8 +40,7 @@ def _model(**values):
 
 def _trained(**values):
     arguments = dict(pixels=np.zeros([4, 28, 28], 'f'), labels=np.zeros(4, np.int32), steps=1)
-    model = classifiers.build_image_classifier('tiny', 0)
-    return classifiers.train_centrally(model, **{**arguments, **values})
+    return classifiers.train_centrally('tiny', **{**arguments, **values})
 
 
 def _verdicts(*sizes):

@@ -9,7 +9,7 @@ from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection import SelectionConfig
 from dpfl.tasks.text import word_clients
-from dpfl.tasks.text.models import metrics, saved_models
+from dpfl.tasks.text.models import generation, metrics, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 from tests.tasks.text.models import reference
 
@@ -168,12 +168,13 @@ def test_a_missing_model_is_refused():
 
 
 def test_scores_of_a_model_are_its_metrics():
-    weights = reference.random_weights(saved_models.ALL['micro'], 10)
-    model = saved_models.LanguageModel('micro', weights, tuple('abcdef'))
-    losses, right = saved_models.of_model(model)(_X, _Y)
-    logits = model.architecture.logits(weights, _X)
+    model = saved_models.ALL['micro']
+    weights = reference.random_weights(model, 10)
+    scores = generation.scorer(model, weights)
+    losses, right = scores(_X, _Y)
+    logits = model.logits(weights, _X)
     np.testing.assert_allclose(losses, reference.losses(logits, _Y).sum(axis=1), rtol=1e-5)
     for row in range(len(_Y)):
         expected, _ = metrics.hits(_Y[row : row + 1], logits[row : row + 1])
         assert right[row] == expected.numpy()[0]
-    assert [part.shape for part in saved_models.of_model(model)(_X[:0], _Y[:0])] == [(0,), (0,)]
+    assert [part.shape for part in scores(_X[:0], _Y[:0])] == [(0,), (0,)]

@@ -55,7 +55,7 @@ def opened(
     with errors.renaming(path='primary_model'):
         classifiers.require_stranger(path, base.task, base.seed)
         model = classifiers.load(path)
-    classes = model.probabilities(public.pixels).argmax(axis=1).astype('<i4')
+    classes = model(public.pixels)[0].argmax(axis=1).astype('<i4')
     name = f'{path} ({hashlib.sha256(classes.tobytes()).hexdigest()[:12]})'
     return model, {**made_from(settings, base), 'primary_model': name}
 
@@ -87,7 +87,7 @@ def train(
         print(f'{folder}: trains on {len(public.labels)} public images', file=sys.stderr)
         with errors.renaming(learning_rate='primary_learning_rate'):
             weights = classifiers.train_centrally(
-                classifiers.build_image_classifier(settings.primary_model, base.seed),
+                settings.primary_model,
                 public.pixels,
                 public.labels,
                 steps=settings.primary_steps,
@@ -131,7 +131,7 @@ def judge(
     def judged() -> dict[str, np.ndarray]:
         shown = _progress.bar(range(population), f'classify ({name})', unit='client')
         verdicts = clients.judge(
-            lambda pixels: model.probabilities(pixels).argmax(axis=1),
+            lambda pixels: model(pixels)[0].argmax(axis=1),
             range(population),
             map(data.examples, shown),
         )

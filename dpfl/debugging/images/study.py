@@ -183,7 +183,7 @@ class Study:
                 *trainings,
             ]
             known = verdicts[clients.AS_IS].accuracies
-            right = model.probabilities(public.pixels).argmax(axis=1) == public.labels
+            right = model(public.pixels)[0].argmax(axis=1) == public.labels
             accuracies = (Mean.of(known[~np.isnan(known)]), Mean.of(right))
         # Checks all configurations and guarantees before the long part begins.
         configs = [self._config_of(training) for training in trainings]
@@ -201,13 +201,13 @@ class Study:
         shown = public.sample()
         return findings.Found(
             results=results,
-            diagnoses=findings.diagnoses(results, accuracies, public.effects(model.infer)),
+            diagnoses=findings.diagnoses(results, accuracies, public.effects(model)),
             base=base,
             selection=self.config.selection,
             limits=limits,
             accuracies={state: of_state.accuracies for state, of_state in verdicts.items()},
             public=shown,
-            public_traits=traits.measure(shown, model.infer),
+            public_traits=traits.measure(shown, model),
         )
 
     @property
@@ -294,8 +294,8 @@ class Study:
         )
         return findings.Finding(
             of_what=clients.IN_WORDS[training.chosen.name],
-            traits=traits.measure(pixels, model.infer),
-            learned=diagnosis.measure_learned(pixels, public.sample(), model.infer),
+            traits=traits.measure(pixels, model),
+            learned=diagnosis.measure_learned(pixels, public.sample(), model),
             state=training.state,
             subpopulation=training.chosen.name,
             clients=len(training.chosen),

@@ -139,7 +139,7 @@ def learned(case: results.CaseResult, primary: saved_models.LanguageModel, seed:
     written = case.written[WORD]
     begin = np.full((len(written.tokens), 1), BOS_ID, np.int32)
     rows = np.concatenate([begin, written.tokens.astype(np.int32)], axis=1)
-    weights = architectures.pretrain(
+    weights, _ = architectures.pretrain(
         primary.architecture,
         primary.weights,
         lambda: [rows],
@@ -153,7 +153,7 @@ def learned(case: results.CaseResult, primary: saved_models.LanguageModel, seed:
     x, y = heldout[:, :-1], heldout[:, 1:]
     targets, known = (y != PAD_ID).sum(axis=1), (y >= NUM_SPECIAL_TOKENS).sum(axis=1)
     (new_loss, new_right), (old_loss, old_right) = (
-        saved_models.of_model(model)(x, y) for model in (after, primary)
+        generation.scorer(model.architecture, model.weights)(x, y) for model in (after, primary)
     )
     return Learned(
         case.case.name,

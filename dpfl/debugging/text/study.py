@@ -20,7 +20,7 @@ from dpfl.tasks import federated_task, selection
 from dpfl.tasks.config import NOT_COVERED_OF_DUPLICATES, REAL_TASKS
 from dpfl.tasks.text import tokenization, word_clients
 from dpfl.tasks.text.models import architectures, generation, saved_models
-from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 
 # Sentences of a generator that the page shows.
 _PHRASES = 10
@@ -213,7 +213,7 @@ class Study:
         scores = None
         if generator.selection.is_given:
             assert self._primary is not None  # The settings refuse this otherwise.
-            scores = saved_models.of_model(self._primary)
+            scores = generation.scorer(self._primary.architecture, self._primary.weights)
             made_from['primary_model'] = _digest(self._primary)
         config = self.config.train_config(self.base, generator.kind)
         # Two generators with the same noise, or the same sampled cohorts, have no joint guarantee.
@@ -279,7 +279,7 @@ class Study:
                 heldout,
                 generation.log_probabilities(*model, task.special, heldout),
                 num_tokens=task.num_tokens,
-                never=(task.special.pad, task.special.begin),
+                never=(PAD_ID, task.special.begin),
             ),
             case=case,
             generator=generator,

@@ -247,13 +247,13 @@ def _selected(
     if not config.is_given:
         return task
     from dpfl.tasks import selection
-    from dpfl.tasks.text.models import saved_models
+    from dpfl.tasks.text.models import generation
 
     scores, path = None, config.selection_model
     if path is not None:
         assert language is not None  # The settings refuse other tasks.
         model = saved_model('selection_model', path, language[1])
-        scores = saved_models.of_model(model)
+        scores = generation.scorer(model.architecture, model.weights)
         task = _with_fingerprint(task, 'selection_model', model.digest())
     return selection.select(config, task, scores)
 

@@ -132,17 +132,26 @@ def pretrain(
     initial = architecture.initial_weights(
         len(words) + tokenization.NUM_SPECIAL_TOKENS, config.seed
     )
-    chunks = _Limited(config, sentences)
-    losses: list[float] = []
+    num_sentences = 0
+
+    def chunks() -> Iterator[np.ndarray]:
+        nonlocal num_sentences
+        num_sentences = 0
+        for part in sentences():
+            num_sentences += len(part)
+            yield part
+        if not num_sentences:
+            name = 'public_clients' if config.public_text is None else 'public_text'
+            raise ArgumentError(name, getattr(config, name), 'must have sentences')
+
     # How long a file is, nobody knows before it is read.
     with _progress.bar(unit='step', disable=not progress) as bar:
 
-        def report(step: int, loss: float, weights: Any) -> None:
-            losses.append(loss)
+        def report(loss: float) -> None:
             bar.set_postfix(loss=f'{loss:.4g}')
             bar.update()
 
-        trained = architectures.pretrain(
+        trained, losses = architectures.pretrain(
             architecture,
             initial,
             chunks,
@@ -157,7 +166,7 @@ def pretrain(
         saved_models.save(saved_models.LanguageModel(config.model, trained, words), output)
     listed = ''.join(f'{word}\n' for word in words).encode()
     _storage.write_atomically(vocabulary_file, lambda file: file.write(listed))
-    return PretrainResult(output, vocabulary_file, len(words), chunks.count, np.array(losses))
+    return PretrainResult(output, vocabulary_file, len(words), num_sentences, np.array(losses))
 
 
 def _check_output(output: pathlib.Path) -> None:
@@ -173,39 +182,11 @@ def _check_output(output: pathlib.Path) -> None:
             raise PermissionError(errno.EACCES, 'Permission denied')
 
 
-class _Limited:
-    """The first sentences of a text, some at a time.
-
-    Attributes:
-      count: sentences in a pass; known after the first one.
-
-    Raises:
-      ArgumentError: in a pass, if there are no sentences.
-    """
-
-    def __init__(self, config: PretrainConfig, sentences: _Sentences):
-        self._config = config
-        self._sentences = sentences
-        self.count = 0
-
-    def __call__(self) -> Iterator[np.ndarray]:
-        """A pass over the sentences."""
-        count, most = 0, self._config.max_sentences
-        for part in self._sentences():
-            part = part if most is None else part[: most - count]
-            count += len(part)
-            yield part
-            if count == most:
-                break
-        if not count:
-            name = 'public_clients' if self._config.public_text is None else 'public_text'
-            raise ArgumentError(name, getattr(self._config, name), 'must have sentences')
-        self.count = count
-
-
-def _chunks(sentences: Iterable[Any], encode: Callable[[list[Any]], np.ndarray]) -> Iterator:
-    """Token ids of sentences, some at a time."""
-    remaining = iter(sentences)
+def _chunks(
+    config: PretrainConfig, sentences: Iterable[Any], encode: Callable[[list[Any]], np.ndarray]
+) -> Iterator[np.ndarray]:
+    """Token ids of the first sentences, some at a time."""
+    remaining = itertools.islice(sentences, config.max_sentences)
     while some := list(itertools.islice(remaining, _CHUNK)):
         yield encode(some)
 
@@ -229,7 +210,7 @@ def _synthetic(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
 
     def sentences() -> Iterator[np.ndarray]:
         rows = itertools.chain.from_iterable(map(language.tokens, clients))
-        return _chunks(rows, lambda some: np.array(some, np.int32))
+        return _chunks(config, rows, lambda some: np.array(some, np.int32))
 
     return tuple(language.vocabulary), sentences
 
@@ -249,7 +230,7 @@ def _public(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
     def sentences() -> Iterator[np.ndarray]:
         read = vocabulary.public_sentences('public_text', path)
         return _chunks(
-            read, lambda some: word_clients.encode(some, words.ids, config.sentence_length)
+            config, read, lambda some: word_clients.encode(some, words.ids, config.sentence_length)
         )
 
     return words.words, sentences

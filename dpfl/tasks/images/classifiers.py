@@ -24,7 +24,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _files, _json, _npz, _random, _validate, errors
+from dpfl.tasks import central_training
 from dpfl.tasks.config import SYNTHETIC_TASKS, ImageTaskConfig
 from dpfl.tasks.images import image_clients
 
 # Images that are classified at a time.
 _INFERENCE_BATCH = 1_024
+# Examples of a step of central training.
+_BATCH = 64
 # Entry of the file of a study's classifier that says how it was trained, as JSON.
 CONFIGURATION = 'configuration'
 _WEIGHTS = ('model.npz', os.path.join('primary', 'model.npz'))
@@ -183,12 +186,11 @@ def _finalize(state):
 
 
 def train_centrally(
-    model: tff.learning.models.FunctionalModel,
+    name: str,
     pixels: np.ndarray,
     labels: np.ndarray,
     *,
     steps: int,
-    batch_size: int = 64,
     learning_rate: float = 2e-3,
     seed: int = 0,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
@@ -196,13 +198,12 @@ def train_centrally(
     """Trains a classifier with Adam and a cosine decay of the learning rate to 0.
 
     Args:
-      model: a model from `classifiers`.
+      name: a key of `PRESETS`.
       pixels: float32 [n, 28, 28].
       labels: int32 [n].
-      steps: number of batches.
-      batch_size: examples per batch, drawn with replacement.
+      steps: number of batches of 64 examples, drawn with replacement.
       learning_rate: learning rate of the first step.
-      seed: integer in [0, 2**64); decides the batches.
+      seed: integer in [0, 2**64); decides the initial weights and the batches.
       progress: wraps the iterable of steps, for example `dpfl._progress.bar`.
 
     Returns:
@@ -211,8 +212,17 @@ def train_centrally(
     Raises:
       ValueError: if there are no examples.
     """
+    sizes = PRESETS[_validate.choice('name', name, PRESETS)]
     _validate.integer('number of examples', len(labels), minimum=1)
     rng = _random.generator('image.training', _random.check_seed('seed', seed))
+
+    def batches() -> Iterator[Sequence[np.ndarray]]:
+        for _ in progress(range(steps)):
+            chosen = rng.integers(len(labels), size=_BATCH)
+            yield pixels[chosen].reshape(-1, *image_clients.IMAGE_SHAPE), labels[chosen]
+
+    def loss(weights: Any, images: tf.Tensor, classes: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_mean(_cross_entropy(logits(sizes, weights, images), classes))
 
     def decay(step: Any) -> tf.Tensor:
         return learning_rate / 2 * (1 + tf.cos(math.pi / steps * tf.cast(step, tf.float32)))
@@ -220,43 +230,12 @@ def train_centrally(
     optimizer = tff.learning.optimizers.schedule_learning_rate(
         tff.learning.optimizers.build_adam(learning_rate), decay
     )
-
-    @tf.function
-    def step(weights: Any, state: Any, x: tf.Tensor, y: tf.Tensor) -> tuple[Any, Any]:
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            loss = model.loss(model.predict_on_batch((weights, ()), x, training=True), y)
-        state, weights = optimizer.next(state, weights, tape.gradient(loss, weights))
-        return weights, state
-
-    weights = tuple(map(tf.constant, model.initial_weights[0]))
-    state = optimizer.initialize(tuple(map(tf.TensorSpec.from_tensor, weights)))
-    for _ in progress(range(steps)):
-        chosen = rng.integers(len(labels), size=batch_size)
-        images = pixels[chosen].reshape(-1, *image_clients.IMAGE_SHAPE)
-        weights, state = step(weights, state, tf.constant(images), tf.constant(labels[chosen]))
-    return tuple(weight.numpy() for weight in weights)
+    return central_training.train(initial_weights(sizes, seed), loss, batches(), optimizer)[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class Classifier:
-    """A trained classifier.
-
-    Attributes:
-      name: its description in a few words.
-      infer: maps pixels float32 [n, 28, 28] to (probabilities float32 [n, 62], features [n, d]).
-    """
-
-    name: str
-    infer: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-    def probabilities(self, pixels: np.ndarray) -> np.ndarray:
-        """Probabilities of the classes, float32 [n, 62], for pixels [n, 28, 28]."""
-        return self.infer(pixels)[0]
-
-    def features(self, pixels: np.ndarray) -> np.ndarray:
-        """Activations of the hidden layer, float32 [n, d], for pixels [n, 28, 28]."""
-        return self.infer(pixels)[1]
+# A trained classifier: maps pixels, float32 [n, 28, 28], to the probabilities of the classes,
+# float32 [n, 62], and to the activations of the hidden layer, float32 [n, d].
+Classifier = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def of_weights(name: str, weights: Sequence[np.ndarray]) -> Classifier:
@@ -278,10 +257,16 @@ def of_weights(name: str, weights: Sequence[np.ndarray]) -> Classifier:
         hidden = features(sizes, constants, images)
         return tf.nn.softmax(tf.matmul(hidden, constants[-2]) + constants[-1]), hidden
 
-    def inference(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _in_parts(infer, pixels.reshape(-1, *image_clients.IMAGE_SHAPE))
+    def infer_in_parts(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # At least one image: the convolutions of oneDNN fail on an empty batch.
+        given = pixels if len(pixels) else np.ones([1, *image_clients.IMAGE_SHAPE], np.float32)
+        images = given.reshape(-1, *image_clients.IMAGE_SHAPE)
+        starts = range(0, len(images), _INFERENCE_BATCH)
+        parts = [infer(images[first : first + _INFERENCE_BATCH]) for first in starts]
+        probabilities, hidden = map(np.concatenate, zip(*parts, strict=True))
+        return probabilities[: len(pixels)], hidden[: len(pixels)]
 
-    return Classifier(f'a model {name}', inference)
+    return infer_in_parts
 
 
 def load(path: str | os.PathLike[str]) -> Classifier:
@@ -369,18 +354,3 @@ def _of_file(path: Any, file: pathlib.Path) -> Classifier:
     raise errors.ArgumentError(
         'path', path, f'{file.name} has not the weights of one of {", ".join(PRESETS)}'
     )
-
-
-def _in_parts(
-    infer: Callable[[np.ndarray], tuple[Any, Any]], images: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and features of any number of images, from a function of one batch."""
-    # At least one image: the convolutions of oneDNN fail on an empty batch.
-    given = images if len(images) else np.zeros([1, *images.shape[1:]], np.float32)
-    starts = range(0, len(given), _INFERENCE_BATCH)
-    parts = [infer(given[first : first + _INFERENCE_BATCH]) for first in starts]
-    probabilities, hidden = (
-        np.concatenate([np.asarray(part) for part in column])[: len(images)]
-        for column in zip(*parts, strict=True)
-    )
-    return probabilities, hidden

@@ -5,7 +5,7 @@ import pytest
 
 from dpfl.errors import ArgumentError, StorageError
 from dpfl.simulation.training import PretrainConfig, pretrain, pretraining
-from dpfl.tasks.text.models import saved_models
+from dpfl.tasks.text.models import architectures, saved_models
 from tests import text_files
 
 _CONFIG = PretrainConfig(
@@ -34,14 +34,17 @@ def _tokens(text):
 @pytest.mark.standard
 def test_every_sentence_is_trained_on_once_an_epoch(text, tmp_path, monkeypatch):
     trained = []
-    work = pretraining._Limited.__call__
+    work = architectures.pretrain
 
-    def seen(sentences):
-        for chunk in work(sentences):
-            trained.append(chunk)
-            yield chunk
+    def seen(architecture, weights, chunks, **options):
+        def kept():
+            for chunk in chunks():
+                trained.append(chunk)
+                yield chunk
 
-    monkeypatch.setattr(pretraining._Limited, '__call__', seen)
+        return work(architecture, weights, kept, **options)
+
+    monkeypatch.setattr(architectures, 'pretrain', seen)
     monkeypatch.setattr(pretraining, '_CHUNK', 50)
     result = _run(text, tmp_path, epochs=2)
     assert len(trained) == 10 and max(map(len, trained)) <= 50

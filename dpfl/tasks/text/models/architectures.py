@@ -18,6 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _random, _validate, errors
+from dpfl.tasks import central_training
 from dpfl.tasks.text.models import metrics
 
 # Shapes of weights by name.
@@ -168,8 +169,8 @@ def pretrain(
     batch_size: int,
     learning_rate: float,
     seed: int,
-    report: Callable[[int, float, Sequence[tf.Tensor]], None] = lambda step, loss, now: None,
-) -> tuple[np.ndarray, ...]:
+    report: Callable[[float], None] = lambda loss: None,
+) -> tuple[tuple[np.ndarray, ...], list[float]]:
     """Trains with Adam on shuffled batches. NOT private: for public text only.
 
     Args:
@@ -178,45 +179,35 @@ def pretrain(
       chunks: begins a pass over the sentences, as token ids of many sentences at a time, int32
         [sentences, L + 1], as from `word_clients.encode`. Each chunk is shuffled by itself, so that
         no more than one is in memory.
-      epochs: passes over the sentences.
+      epochs: passes over the sentences, at least 1.
       batch_size: sentences per step; an incomplete last batch of an epoch is dropped.
       learning_rate: learning rate of Adam.
       seed: seed of the order of the sentences.
-      report: called after each step with the number of steps so far, the loss of the step, and the
-        weights.
+      report: called after each step with its loss.
 
     Returns:
-      The trained weights, float32.
+      The trained weights, float32, and the loss of each step.
 
     Raises:
       ValueError: if there are fewer sentences than `batch_size`.
     """
     rng = _random.generator('pretraining', _random.check_seed('seed', seed))
     check_weights(architecture, weights)
-    current = tuple(map(tf.constant, weights))
-    optimizer = tff.learning.optimizers.build_adam(learning_rate)
-    state = optimizer.initialize(tuple(map(tf.TensorSpec.from_tensor, current)))
 
-    # The length of a sentence is part of the trace; all batches of a run have the same.
-    @tf.function
-    def step(state: Any, current: Any, batch: tf.Tensor) -> tuple[Any, Any, tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(current)
-            loss = metrics.mean_loss(architecture.logits(current, batch[:, :-1]), batch[:, 1:])
-        gradients = tuple(map(tf.convert_to_tensor, tape.gradient(loss, current)))
-        return *optimizer.next(state, current, gradients), loss
+    def loss(current: Any, rows: tf.Tensor) -> tf.Tensor:
+        return metrics.mean_loss(architecture.logits(current, rows[:, :-1]), rows[:, 1:])
 
-    done = 0
-    for _ in range(epochs):
-        for batch in _shuffled_batches(chunks(), batch_size, rng):
-            state, current, loss = step(state, current, tf.constant(batch))
-            done += 1
-            report(done, float(loss), current)
-        if not done:
-            raise errors.ArgumentError(
-                'batch_size', batch_size, 'must be at most the number of sentences'
-            )
-    return tuple(weight.numpy() for weight in current)
+    batches = (
+        [rows] for _ in range(epochs) for rows in _shuffled_batches(chunks(), batch_size, rng)
+    )
+    trained, losses = central_training.train(
+        weights, loss, batches, tff.learning.optimizers.build_adam(learning_rate), report
+    )
+    if not losses:
+        raise errors.ArgumentError(
+            'batch_size', batch_size, 'must be at most the number of sentences'
+        )
+    return trained, losses
 
 
 def _shuffled_batches(

@@ -7,7 +7,8 @@ probable words of a character model are those of [Augenstein20], tables 2 and 8.
 """
 
 import dataclasses
-from collections.abc import Container, Sequence
+import functools
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,30 +16,28 @@ import tensorflow as tf
 
 from dpfl import _random, errors
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.models import architectures
+from dpfl.tasks.text.models import architectures, metrics
+from dpfl.tasks.text.tokenization import PAD_ID
 
 _BATCH = 1024  # Sequences that are sampled at a time.
+_MOST_LOGITS = 2**22  # Computed at a time by `scorer`.
 
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the special tokens.
+    """Ids of the special tokens. Padding after the end of a sequence is `PAD_ID`.
 
     Attributes:
-      pad: fills a sequence after its end.
       begin: first token x_0 of every sequence.
       end: last token of every sequence that was not cut.
     """
 
-    pad: int
     begin: int
     end: int
 
 
-WORDS = SpecialTokens(tokenization.PAD_ID, tokenization.BOS_ID, tokenization.EOS_ID)
-BYTES = SpecialTokens(
-    tokenization.BYTE_PAD_ID, tokenization.WORD_BEGIN_ID, tokenization.WORD_END_ID
-)
+WORDS = SpecialTokens(tokenization.BOS_ID, tokenization.EOS_ID)
+BYTES = SpecialTokens(tokenization.WORD_BEGIN_ID, tokenization.WORD_END_ID)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +82,7 @@ def sample(
     rng = _random.generator('text.samples', _random.check_seed('seed', seed))
     batch_size = min(count, _BATCH)
     forbidden = np.zeros(num_tokens, np.float32)
-    forbidden[[special.pad, special.begin]] = -np.inf
+    forbidden[[PAD_ID, special.begin]] = -np.inf
 
     def choose(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         drawn = tf.random.stateless_categorical(logits + forbidden, 1, seed, tf.int32)[:, 0]
@@ -102,7 +101,7 @@ def sample(
             chosen = choose(logits, seeds[position])
             gained = tf.gather(tf.nn.log_softmax(logits), chosen, batch_dims=1)
             total += tf.where(ended, np.float64(0), tf.cast(gained, tf.float64))
-            token = tf.where(ended, special.pad, chosen)
+            token = tf.where(ended, PAD_ID, chosen)
             ended = ended | tf.equal(token, special.end)
             tokens = tokens.write(position, token)
         return tokens.stack(), total
@@ -136,24 +135,60 @@ def log_probabilities(
     Returns:
       Natural logarithms, float64 [N].
     """
-    architectures.check_weights(architecture, weights)
-    weights = tuple(tf.convert_to_tensor(weight) for weight in weights)
-    length = tokens.shape[1]
+    begin = np.full([len(tokens), 1], special.begin, tokens.dtype)
+    losses, _ = scorer(architecture, weights)(
+        np.concatenate([begin, tokens[:, :-1]], axis=1), tokens
+    )
+    return -losses
 
-    @tf.function(input_signature=[tf.TensorSpec([None, length], tf.int32)])
-    def score(targets: tf.Tensor) -> tf.Tensor:
-        begin = tf.fill([tf.shape(targets)[0], 1], special.begin)
-        inputs = tf.concat([begin, targets[:, :-1]], axis=1)
-        gained = tf.nn.log_softmax(architecture.logits(weights, inputs))
-        gained = tf.cast(tf.gather(gained, targets, batch_dims=2), tf.float64)
-        present = tf.cast(tf.not_equal(targets, special.pad), tf.float64)
-        return tf.reduce_sum(gained * present, axis=1)
 
-    parts = [
-        score(tf.constant(tokens[first : first + _BATCH // 4], tf.int32)).numpy()
-        for first in range(0, len(tokens), _BATCH // 4)
-    ]
-    return np.concatenate(parts) if parts else np.zeros(0)
+def scorer(
+    architecture: architectures.Architecture, weights: Sequence[Any]
+) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Losses and right predictions of a model, as a function that is safe to call in any thread.
+
+    Args:
+      architecture: architecture of the model.
+      weights: weights of the model.
+
+    Returns:
+      A function of inputs and targets, integers [N, L] both. It returns two float64 [N]: the sum of
+      the cross entropies of the targets that are not padding, in nats; and how many words of the
+      vocabulary the model predicts, as `accuracy` in `metrics` counts them.
+
+    Raises:
+      ValueError: if the weights do not fit the architecture.
+    """
+    num_tokens = architectures.check_weights(architecture, weights)
+    weights = tuple(map(tf.convert_to_tensor, weights))
+
+    @functools.cache
+    def compiled(length: int) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+        @tf.function(reduce_retracing=True)
+        def scores(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            x, y = (tf.ensure_shape(part, [None, length]) for part in (x, y))
+            logits = architecture.logits(weights, x)
+            entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            counted = tf.where(
+                tf.not_equal(y, PAD_ID), tf.cast(entropies, tf.float64), np.float64(0)
+            )
+            right, _ = metrics.hits(y, logits)
+            return tf.reduce_sum(counted, axis=1), right
+
+        return scores
+
+    def of_rows(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        losses, right = np.zeros(len(y)), np.zeros(len(y))
+        step = max(1, _MOST_LOGITS // (x.shape[1] * num_tokens))
+        for i in range(0, len(y), step):
+            rows = slice(i, i + step)
+            parts = compiled(x.shape[1])(
+                tf.constant(x[rows], tf.int32), tf.constant(y[rows], tf.int32)
+            )
+            losses[rows], right[rows] = (part.numpy() for part in parts)
+        return losses, right
+
+    return of_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,8 +256,10 @@ def rank_words(
         )
     drawn = sample(architecture, weights, BYTES, count=samples, length=length, seed=seed)
     ended = (drawn.tokens == BYTES.end).any(axis=1) & (drawn.tokens[:, 0] != BYTES.end)
-    sequences, counts = np.unique(drawn.tokens[ended], axis=0, return_counts=True)
-    probabilities = np.exp(log_probabilities(architecture, weights, BYTES, sequences))
+    sequences, places, counts = np.unique(
+        drawn.tokens[ended], axis=0, return_index=True, return_counts=True
+    )
+    probabilities = np.exp(drawn.log_probabilities[ended][places])
     ranked = sorted(
         (
             RankedWord(word, float(probability), int(number))

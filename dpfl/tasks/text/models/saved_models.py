@@ -7,7 +7,6 @@ null for a character model, whose token ids are those of `text.tokenization`).
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -21,8 +20,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _files, _json, _validate, errors
-from dpfl.tasks.text.models import architectures, metrics, recurrent
-from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, PAD_ID
+from dpfl.tasks.text.models import architectures, recurrent
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
 # Next-word models: the CIFG of [Xu23] (`cifg_670`), the LSTM of [McMahan18] (`lstm_256`), that of
 # the StackOverflow benchmark in [McMahan24] (`lstm_670`), and smaller ones. That of [McMahan18] has
@@ -51,8 +50,6 @@ _DESCRIPTION = pathlib.PurePath('assets.extra', 'model.json')
 _GRAPH = 'saved_model.pb'
 # Folder of the model in the directory of a run.
 IN_RUN = 'saved_model'
-# Logits that are computed at a time, at most.
-_MOST_LOGITS = 2**22
 
 
 def build(
@@ -238,44 +235,3 @@ def load(path: str | os.PathLike[str]) -> LanguageModel:
 def _remove(path: pathlib.Path) -> None:
     if path.exists():
         shutil.rmtree(path)
-
-
-def of_model(
-    model: LanguageModel,
-) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Losses and right predictions of a model, as a function that is safe to call in any thread.
-
-    Returns:
-      A function of inputs and targets, integers [N, L] both. It returns two float64 [N]: the sum of
-      the cross entropies of the targets that are not padding, in nats; and how many words of the
-      vocabulary the model predicts, as `accuracy` in `metrics` counts them.
-    """
-    architecture, weights = model.architecture, tuple(map(tf.convert_to_tensor, model.weights))
-
-    @functools.cache
-    def compiled(length: int) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
-        @tf.function(reduce_retracing=True)
-        def scores(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            x, y = (tf.ensure_shape(part, [None, length]) for part in (x, y))
-            logits = architecture.logits(weights, x)
-            entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-            counted = tf.where(
-                tf.not_equal(y, PAD_ID), tf.cast(entropies, tf.float64), np.float64(0)
-            )
-            right, _ = metrics.hits(y, logits)
-            return tf.reduce_sum(counted, axis=1), right
-
-        return scores
-
-    def of_rows(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        losses, right = np.zeros(len(y)), np.zeros(len(y))
-        step = max(1, _MOST_LOGITS // (x.shape[1] * int(weights[0].shape[0])))
-        for i in range(0, len(y), step):
-            rows = slice(i, i + step)
-            parts = compiled(x.shape[1])(
-                tf.constant(x[rows], tf.int32), tf.constant(y[rows], tf.int32)
-            )
-            losses[rows], right[rows] = (part.numpy() for part in parts)
-        return losses, right
-
-    return of_rows

@@ -10,9 +10,10 @@ import tensorflow as tf
 from dpfl import errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation, recurrent
+from dpfl.tasks.text.tokenization import PAD_ID
 from tests.tasks.text.models import reference
 
-_SPECIAL = generation.SpecialTokens(pad=0, begin=1, end=2)
+_SPECIAL = generation.SpecialTokens(begin=1, end=2)
 _NUM_TOKENS, _LENGTH = 5, 3
 _CELLS = [
     recurrent.StackedCifg(3, 4, 2, num_layers=2),
@@ -52,12 +53,12 @@ def _enumerated(cell, weights, adjust=lambda p: p):
 
 
 def _without_padding(values):
-    return np.where(np.arange(_NUM_TOKENS) == _SPECIAL.pad, 0, values)
+    return np.where(np.arange(_NUM_TOKENS) == PAD_ID, 0, values)
 
 
 def _only_writable(values):
     values = values.copy()
-    values[[_SPECIAL.pad, _SPECIAL.begin]] = 0
+    values[[PAD_ID, _SPECIAL.begin]] = 0
     return values / values.sum()
 
 
