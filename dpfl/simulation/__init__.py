@@ -11,7 +11,6 @@ FOR_ROOMS = (
     'public_copy',
     'run_directory',
     'training',
-    'training.config',
     'training.execution',
     'training.gan',
     'training.mechanism',

@@ -259,7 +259,8 @@ def make(
     if importlib.util.find_spec('pyarrow') is None:
         raise errors.ArgumentError('output', output, 'Parquet needs the package pyarrow')
     counts: collections.Counter[str] = collections.Counter()
-    files, counted = paths.split(','), _OF_FILES
+    files = paths.split(',')
+    counted: tuple[str, ...] = _OF_FILES
     names = [pathlib.Path(path).name for path in files]
     if kind == 'git':
         repositories, counted = git_log.find_repositories(paths), git_log.COUNTED

@@ -143,7 +143,7 @@ class SettingsFlags(Generic[_S]):
         Raises:
           UsageError: If an entry of a list has another type.
         """
-        values = {name: flags.FLAGS[name].value for name in self._kinds}
+        values: dict[str, Any] = {name: flags.FLAGS[name].value for name in self._kinds}
         with refusing_bad_values():
             for name, kind in self._kinds.items():
                 if kind.is_tuple and values[name] is not None:

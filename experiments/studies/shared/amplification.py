@@ -140,7 +140,7 @@ class Search:
                 return found
 
             best = searched(self.rounds, self.most_groups, estimated)
-        target = {given: value}
+        target: dict[str, Any] = {given: value}
         found, independent = (self.design(groups, **target) for groups in (best, 1))
         return Designs(
             min(found, independent, key=operator.attrgetter(least)),
@@ -216,7 +216,9 @@ class Search:
         if 'error' in target:
             plan = accounting.PrivacyPlan(noise_multiplier=target['error'] / unit, **fields)
         else:
-            plan = accounting.PrivacyPlan.calibrated(delta=self.delta, **target, **fields)
+            plan = accounting.PrivacyPlan.calibrated(
+                epsilon=target['epsilon'], delta=self.delta, **fields
+            )
         return Design(
             plan,
             strategy.strategy_bands or 1,
