@@ -157,8 +157,8 @@ def _worse(status: int, lines: Sequence[str], statuses: Sequence[int], most_line
     return ''
 
 
-def _refused(title: str, run: Process, status: int, place: str) -> Outcome:
-    """The outcome of a command that must end with a status and a line."""
+def _one_line(title: str, run: Process, status: int, place: str) -> Outcome:
+    """The outcome of a command that must end with a status and one line."""
     ended = _end(run)
     worse = _worse(*ended, [status], 1) or 'no line' * (not ended[1])
     return Outcome(title, place, _said(*ended)[:200], worse)
@@ -258,12 +258,13 @@ def _beside(title: str, stage: Stage) -> Iterator[Outcome]:
         (_command(run.path), 2),
         (_command(run.path, '--resume'), 1),
         (_command(run.path, '--overwrite'), 1),
-        (binaries.command('report_privacy', f'--run_dir={run.path}'), 1),
+        # It prints the report so far, and a line that says so.
+        (binaries.command('report_privacy', f'--run_dir={run.path}'), 0),
     ):
         run.process.send_signal(signal.SIGSTOP)
         before = runs.contents(run.path)
         name = f'{title}: {command[2]} {command[-1]}'
-        outcome = _refused(name, Process(run.path, command), status, 'in progress')
+        outcome = _one_line(name, Process(run.path, command), status, 'in progress')
         if before != runs.contents(run.path):
             outcome = dataclasses.replace(outcome, worse='files of the run were changed')
         yield outcome
@@ -308,7 +309,7 @@ def _clock(title: str, stage: Stage) -> Iterator[Outcome]:
 
 def _refused_name(title: str, stage: Stage, *, name: str, status: int) -> Iterator[Outcome]:
     """The directory of the run has a name that it cannot have."""
-    yield _refused(title, _begin(stage.folder / name), status, 'from the start')
+    yield _one_line(title, _begin(stage.folder / name), status, 'from the start')
 
 
 def _disk(title: str, stage: Stage, *, size: str, mode: str, status: int) -> Iterator[Outcome]:
