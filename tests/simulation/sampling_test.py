@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.accounting.evidence import separated
 from dpfl.simulation import population, sampling
 from tests import sampling_oracles
 
@@ -176,12 +177,18 @@ _LAWS = [
         _apart_from_each_other(sampling_oracles.bin_patterns(3, 2)),
     ),
     (accounting.RandomAllocation(population=3, groups=2), 1, _apart_from_each_other(_PASSES)),
+    (
+        accounting.BMinSep(population=3, groups=2),
+        1,
+        _apart_from_each_other(
+            sampling_oracles.separated_patterns(3, 2, separated.probability(3, 1, 2))
+        ),
+    ),
 ]
 
 
 @pytest.mark.parametrize('kind, clients, law', _LAWS, ids=[kind.name for kind, *_ in _LAWS])
 def test_cohorts_have_the_law_of_their_sampling(kind, clients, law):
-    """That of b-min-sep sampling is in tests/accounting/sampling/monte_carlo_test.py."""
     count, rounds = 4000, len(next(iter(law)))
     seen = collections.Counter(
         tuple(tuple(sorted(cohort.tolist())) for cohort in _cohorts(sampler, rounds))

@@ -273,7 +273,7 @@ class BMinSep(Estimated):
         p = self._probability(clients_per_round)
         waits = np.full(self.groups, p / (1 + (self.groups - 1) * p))
         waits[0] = 1 - waits[1:].sum()
-        generator = np.random.default_rng([base.STREAM, seed])
+        generator = base.generator_before(seed)
         # First round in which each client may take part after the cohorts so far.
         returns = generator.choice(self.groups, size=self.population, p=waits)
         cohorts: list[np.ndarray] = []

@@ -296,3 +296,9 @@ class Sampling(_json.JsonFields, Part):
 def generator_of(seed: int, round_index: int) -> np.random.Generator:
     """The random numbers of a round."""
     return np.random.default_rng([STREAM, seed, round_index])
+
+
+def generator_before(seed: int) -> np.random.Generator:
+    """The random numbers of what is drawn before the first round."""
+    # `[STREAM, seed]` alone has the stream of round 0: NumPy fills short lists with zeros.
+    return np.random.default_rng([STREAM, seed, 2**32])

@@ -474,7 +474,7 @@ class CyclicPoisson(Poisson):
         return self.groups
 
     def _order(self, seed: int) -> np.ndarray:
-        return np.random.default_rng([base.STREAM, seed]).permutation(self.population)
+        return base.generator_before(seed).permutation(self.population)
 
     def group(self, index: int, seed: int) -> np.ndarray:
         # The first groups have one client more if they are not equally large.
