@@ -57,7 +57,7 @@ def _main() -> None:
             row[0].name: row
             for each in made
             for row in each._base.table()
-            if row[0].name in each._names
+            if row[0].name in each.names
         }
         wrong = {each: _why_refused(each, own, leaves) for each in given[binary.name]}
         found[binary.name] = (
