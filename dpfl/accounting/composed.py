@@ -12,11 +12,9 @@ tell apart as by a Gaussian release that with probability `delta` is replaced by
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
-import dp_accounting
-
 from dpfl import _json, errors
 from dpfl._validate import SCALE, Limits
-from dpfl.accounting import events
+from dpfl.accounting import dp, events
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import (
     ASSUMPTION,
@@ -139,8 +137,8 @@ class Before(Part):
 
     def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
         mus = tuple(release.mu(plan.neighbours) for release in self.releases)
-        gaussian = [dp_accounting.GaussianDpEvent(1 / mu) for mu in mus]
-        revealing = [events.RevealingDpEvent(self.delta)] if self.delta else []
+        gaussian = [dp.GaussianDpEvent(1 / mu) for mu in mus]
+        revealing = [dp.RevealingDpEvent(self.delta)] if self.delta else []
         deltas = tuple(release.delta for release in self.releases if release.delta)
         return run.then(*gaussian, *revealing, mus=mus, deltas=deltas)
 

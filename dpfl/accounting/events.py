@@ -11,22 +11,18 @@ import functools
 import math
 from collections.abc import Sequence
 
-import dp_accounting
 import numpy as np
-from dp_accounting import rdp
 
 from dpfl import _validate, errors
-from dpfl.accounting import gaussian
+from dpfl.accounting import dp, gaussian
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.losses import dominating_pairs, loss_distribution
 from dpfl.accounting.losses.dominating_pairs import (
     DominatingPair,
     Neighbours,
-    TruncatedPoissonDpEvent,
 )
 from dpfl.accounting.losses.loss_distribution import SampledRelease
 
-_RELATION = dp_accounting.NeighboringRelation
 # Absolute rounding errors of a divergence of order a, and of its moment, which is a - 1 times as
 # large: the series of dp_accounting stops at exp(-30), and gave -1.6e-14 for a value above 0.
 _ROUNDING, _ROUNDING_OF_MOMENT = 1e-13, 1e-12
@@ -44,17 +40,6 @@ _LEAST_NOISE = 1e-100
 _MOST_NOISE = 1e6
 
 
-@dataclasses.dataclass(frozen=True)
-class RevealingDpEvent(dp_accounting.DpEvent):
-    """With probability `delta` everything is revealed, else nothing: it is (0, delta)-DP.
-
-    Attributes:
-      delta: at least 0 and below 1.
-    """
-
-    delta: float
-
-
 @dataclasses.dataclass
 class _Parts:
     """An event as one Gaussian release with `mu_squared`, and sampled releases with counts.
@@ -63,13 +48,13 @@ class _Parts:
     """
 
     mu_squared: float = 0.0
-    sampled: list[tuple[dp_accounting.DpEvent, int]] = dataclasses.field(default_factory=list)
+    sampled: list[tuple[dp.Event, int]] = dataclasses.field(default_factory=list)
     neighbours: Neighbours = Neighbours()
     delta: float = 0.0
 
 
 def epsilon_of_event(
-    event: dp_accounting.DpEvent,
+    event: dp.Event,
     delta: float,
     method: str = 'pld',
     adjacency: str | None = None,
@@ -118,7 +103,7 @@ def epsilon_of_event(
 
 
 def bound(
-    event: dp_accounting.DpEvent,
+    event: dp.Event,
     delta: float,
     method: str = 'pld',
     coarseness: float = 1.0,
@@ -154,9 +139,7 @@ def bound(
     return _least(parts, delta, methods[:-1], coarseness)
 
 
-def methods_for(
-    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
-) -> tuple[str, ...]:
+def methods_for(event: dp.Event, neighbours: Neighbours | None = None) -> tuple[str, ...]:
     """The accountants of `gaussian.ACCOUNTANTS` that support the event, in the same order.
 
     'best', the last, computes all of them and returns the smallest epsilon.
@@ -166,7 +149,7 @@ def methods_for(
         return gaussian.ACCOUNTANTS
     if neighbours is not None and neighbours.group_size > 1:
         return ('pld', 'best')
-    if any(isinstance(part, TruncatedPoissonDpEvent) for part in sampled):
+    if any(isinstance(part, dp.TruncatedPoissonDpEvent) for part in sampled):
         return ('pld', 'rdp', 'best')
     return ('pld', 'rdp', 'moments', 'best')
 
@@ -196,7 +179,7 @@ def _by_pld(parts: _Parts, delta: float, coarseness: float) -> float:
 
 
 def sampled_releases(
-    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+    event: dp.Event, neighbours: Neighbours | None = None
 ) -> loss_distribution.SampledReleases | None:
     """An event as the privacy loss distribution takes it, without its `revealing_probability`.
 
@@ -209,9 +192,7 @@ def sampled_releases(
     return _releases(parts)
 
 
-def mu_without_amplification(
-    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
-) -> float:
+def mu_without_amplification(event: dp.Event, neighbours: Neighbours | None = None) -> float:
     """Gaussian DP parameter of an event if all clients that differ are in every sample.
 
     What is left out is its `revealing_probability`.
@@ -221,7 +202,7 @@ def mu_without_amplification(
     return math.inf if math.isinf(parts.mu_squared) else _everybody(parts)
 
 
-def revealing_probability(event: dp_accounting.DpEvent) -> float:
+def revealing_probability(event: dp.Event) -> float:
     """Probability that a part of an event reveals everything, an upper bound."""
     return min(_flatten(event).delta, 1.0)
 
@@ -235,13 +216,13 @@ def _releases(parts: _Parts) -> loss_distribution.SampledReleases:
     return releases
 
 
-def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> SampledRelease:
+def _release(event: dp.Event, neighbours: Neighbours) -> SampledRelease:
     noise = event.event.noise_multiplier
-    if isinstance(event, TruncatedPoissonDpEvent):
+    if isinstance(event, dp.TruncatedPoissonDpEvent):
         full, _ = event.full()
         # A cap that is reached with a probability below the smallest float changes no delta.
         return event if full > dominating_pairs.LEAST else (event.sampling_probability, noise)
-    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+    if isinstance(event, dp.SampledWithoutReplacementDpEvent):
         return dominating_pairs.fixed_size(
             event.source_dataset_size, event.sample_size, noise, neighbours
         )
@@ -251,7 +232,7 @@ def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> SampledRel
 
 
 def renyi_divergences(
-    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+    event: dp.Event, neighbours: Neighbours | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Orders, and upper bounds of the Renyi divergences of an event, float64 [orders] each.
 
@@ -264,7 +245,7 @@ def renyi_divergences(
         raise errors.ArgumentError(
             'event', errors.NOT_SHOWN, 'must not have a delta of its own, for Renyi DP'
         )
-    orders = rdp.RdpAccountant()._orders
+    orders = dp.rdp.RdpAccountant()._orders
     if math.isinf(parts.mu_squared):
         return orders, np.full(orders.size, math.inf)
     if not parts.sampled:
@@ -279,13 +260,13 @@ def renyi_divergences(
 
 def _by_rdp(parts: _Parts, delta: float, _: float) -> float:
     divergences = _with_rounding(_divergences_together(parts), parts)
-    return float(rdp.compute_epsilon(rdp.RdpAccountant()._orders, divergences, delta)[0])
+    return float(dp.rdp.compute_epsilon(dp.rdp.RdpAccountant()._orders, divergences, delta)[0])
 
 
 def _divergences_together(parts: _Parts) -> np.ndarray:
     releases = [(_for_moments(event, parts.neighbours), count) for event, count in parts.sampled]
     if parts.mu_squared:
-        release = dp_accounting.GaussianDpEvent(1 / math.sqrt(parts.mu_squared))
+        release = dp.GaussianDpEvent(1 / math.sqrt(parts.mu_squared))
         releases.insert(0, (release, 1))
     divergences = [count * _divergences(release) for release, count in releases]
     return np.sum(divergences, axis=0)
@@ -298,17 +279,15 @@ def _by_moments(parts: _Parts, delta: float, _: float) -> float:
     return gaussian.epsilon_from_moments(log_moments, delta)
 
 
-def _for_moments(event: dp_accounting.DpEvent, neighbours: Neighbours) -> dp_accounting.DpEvent:
+def _for_moments(event: dp.Event, neighbours: Neighbours) -> dp.Event:
     """The event whose Renyi divergences bound those of a sampled release.
 
     A replaced client of a Poisson sample is a replaced client of a sample of fixed size if all
     others have the update 0. Bounds for fixed size depend on the quotient of the sizes only.
     """
-    if neighbours.adjacency == 'zero_out' or not isinstance(
-        event, dp_accounting.PoissonSampledDpEvent
-    ):
+    if neighbours.adjacency == 'zero_out' or not isinstance(event, dp.PoissonSampledDpEvent):
         return event
-    return dp_accounting.SampledWithoutReplacementDpEvent(
+    return dp.SampledWithoutReplacementDpEvent(
         _RATE_DENOMINATOR, math.ceil(event.sampling_probability * _RATE_DENOMINATOR), event.event
     )
 
@@ -324,7 +303,7 @@ def _checked_neighbours(parts: _Parts, neighbours: Neighbours | None) -> Neighbo
     """
     if neighbours is None:
         return Neighbours(_adjacency(parts))
-    if any(isinstance(event, TruncatedPoissonDpEvent) for event, _ in parts.sampled):
+    if any(isinstance(event, dp.TruncatedPoissonDpEvent) for event, _ in parts.sampled):
         for name, allowed in (('adjacency', 'zero_out'), ('group_size', 1)):
             value = getattr(neighbours, name)
             if value != allowed:
@@ -344,20 +323,24 @@ def _adjacency(parts: _Parts) -> str:
             'Poisson samples, truncated ones and samples without replacement must not be composed '
             'without an adjacency; their neighbours differ',
         )
-    return 'replace_one' if dp_accounting.SampledWithoutReplacementDpEvent in kinds else 'zero_out'
+    return 'replace_one' if dp.SampledWithoutReplacementDpEvent in kinds else 'zero_out'
 
 
 @functools.lru_cache(_CACHE_SIZE)
-def _divergences(event: dp_accounting.DpEvent) -> np.ndarray:
+def _divergences(event: dp.Event) -> np.ndarray:
     """Renyi divergences of one release, [orders of dp_accounting]; takes up to 0.3 s."""
-    if isinstance(event, TruncatedPoissonDpEvent):
-        whole = dp_accounting.PoissonSampledDpEvent(event.sampling_probability, event.event)
-        orders = np.array(rdp.RdpAccountant()._orders)
+    if isinstance(event, dp.TruncatedPoissonDpEvent):
+        whole = dp.PoissonSampledDpEvent(event.sampling_probability, event.event)
+        orders = np.array(dp.rdp.RdpAccountant()._orders)
         return dominating_pairs.truncated_divergences(np.array(_divergences(whole)), event, orders)
-    is_fixed_size = isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
-    relation = _RELATION.REPLACE_ONE if is_fixed_size else _RELATION.ADD_OR_REMOVE_ONE
+    is_fixed_size = isinstance(event, dp.SampledWithoutReplacementDpEvent)
+    relation = (
+        dp.NeighboringRelation.REPLACE_ONE
+        if is_fixed_size
+        else dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    )
     # dp_accounting publishes the divergences only after its own conversion.
-    return rdp.RdpAccountant(neighboring_relation=relation).compose(event)._rdp
+    return dp.rdp.RdpAccountant(neighboring_relation=relation).compose(event)._rdp
 
 
 def _with_rounding(divergences: np.ndarray, parts: _Parts) -> np.ndarray:
@@ -366,15 +349,15 @@ def _with_rounding(divergences: np.ndarray, parts: _Parts) -> np.ndarray:
     For a rare sample under much noise a divergence vanishes in the rounding of a logarithm near 1.
     It may even come out below 0, which the conversion of dp_accounting refuses.
     """
-    orders = rdp.RdpAccountant()._orders
+    orders = dp.rdp.RdpAccountant()._orders
     rounding = _ROUNDING + _ROUNDING_OF_MOMENT / (orders - 1)
     releases = sum(count for _, count in parts.sampled)
     return np.maximum(divergences, 0) + releases * rounding
 
 
 @functools.lru_cache(_CACHE_SIZE)
-def _log_moments(event: dp_accounting.DpEvent) -> np.ndarray:
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+def _log_moments(event: dp.Event) -> np.ndarray:
+    if isinstance(event, dp.PoissonSampledDpEvent):
         mu = 1 / event.event.noise_multiplier
         return gaussian.moments_of_poisson_sample(event.sampling_probability, mu)
     return gaussian.moments_of_fixed_sample(event)
@@ -386,9 +369,9 @@ def total_delta(deltas: Sequence[float]) -> float:
     return math.nextafter(total, math.inf) if total else 0.0
 
 
-def with_delta(event: dp_accounting.DpEvent, delta: float) -> dp_accounting.DpEvent:
+def with_delta(event: dp.Event, delta: float) -> dp.Event:
     """An event that also reveals everything with probability `delta`."""
-    return dp_accounting.ComposedDpEvent([event, RevealingDpEvent(delta)]) if delta else event
+    return dp.ComposedDpEvent([event, dp.RevealingDpEvent(delta)]) if delta else event
 
 
 def left(delta: float, spent: float) -> float:
@@ -400,47 +383,45 @@ def left(delta: float, spent: float) -> float:
     return max(0.0, math.nextafter(delta - spent, 0.0)) if spent else delta
 
 
-_SAMPLED = (
-    dp_accounting.PoissonSampledDpEvent,
-    dp_accounting.SampledWithoutReplacementDpEvent,
-    TruncatedPoissonDpEvent,
-)
-
-
-def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None = None) -> _Parts:
+def _flatten(event: dp.Event, count: int = 1, parts: _Parts | None = None) -> _Parts:
     """Collects the parts of an event that happens `count` times; Gaussian releases add up."""
     parts = _Parts() if parts is None else parts
-    if isinstance(event, dp_accounting.NonPrivateDpEvent):
+    sampled = (
+        dp.PoissonSampledDpEvent,
+        dp.SampledWithoutReplacementDpEvent,
+        dp.TruncatedPoissonDpEvent,
+    )
+    if isinstance(event, dp.NonPrivateDpEvent):
         parts.mu_squared = math.inf
-    elif isinstance(event, dp_accounting.GaussianDpEvent):
+    elif isinstance(event, dp.GaussianDpEvent):
         noise = event.noise_multiplier
         parts.mu_squared += count / noise**2 if noise > _LEAST_NOISE else math.inf
-    elif isinstance(event, dp_accounting.ComposedDpEvent):
+    elif isinstance(event, dp.ComposedDpEvent):
         for part in event.events:
             _flatten(part, count, parts)
-    elif isinstance(event, dp_accounting.SelfComposedDpEvent):
+    elif isinstance(event, dp.SelfComposedDpEvent):
         _flatten(event.event, count * event.count, parts)
-    elif isinstance(event, _SAMPLED) and isinstance(event.event, dp_accounting.GaussianDpEvent):
+    elif isinstance(event, sampled) and isinstance(event.event, dp.GaussianDpEvent):
         if event.event.noise_multiplier <= _LEAST_NOISE:
             parts.mu_squared = math.inf
         parts.sampled.append((_with_noise_that_counts(event), count))
-    elif isinstance(event, RevealingDpEvent):
+    elif isinstance(event, dp.RevealingDpEvent):
         parts.delta = math.nextafter(parts.delta + count * event.delta, math.inf)
-    elif not isinstance(event, dp_accounting.NoOpDpEvent):
+    elif not isinstance(event, dp.NoOpDpEvent):
         raise errors.ArgumentError(
             'event', type(event).__name__, 'must be made of Gaussian releases'
         )
     return parts
 
 
-def _with_noise_that_counts(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+def _with_noise_that_counts(event: dp.Event) -> dp.Event:
     if event.event.noise_multiplier <= _MOST_NOISE:
         return event
-    release = dp_accounting.GaussianDpEvent(_MOST_NOISE)
-    if isinstance(event, TruncatedPoissonDpEvent):
+    release = dp.GaussianDpEvent(_MOST_NOISE)
+    if isinstance(event, dp.TruncatedPoissonDpEvent):
         return dataclasses.replace(event, event=release)
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
-        return dp_accounting.PoissonSampledDpEvent(event.sampling_probability, release)
-    return dp_accounting.SampledWithoutReplacementDpEvent(
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        return dp.PoissonSampledDpEvent(event.sampling_probability, release)
+    return dp.SampledWithoutReplacementDpEvent(
         event.source_dataset_size, event.sample_size, release
     )

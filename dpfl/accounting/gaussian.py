@@ -26,13 +26,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import dp_accounting
 import numpy as np
 import scipy
-from dp_accounting import rdp
-from dp_accounting.pld import pld_pmf, privacy_loss_distribution, privacy_loss_mechanism
 
 from dpfl import _validate, errors
+from dpfl.accounting import dp
 from dpfl.mechanisms import rounding
 
 ACCOUNTANTS = ('pld', 'rdp', 'analytic_gaussian', 'moments', 'best')
@@ -167,26 +165,26 @@ def _by_pld(mu: float, delta: float) -> float:
     # Nearly all of the normal distribution is within 10 standard deviations.
     step = max(_PLD_INTERVAL, (mu**2 + 20 * mu) / _PLD_POINTS)
     # `pld.PLDAccountant` does the same, bit for bit, but takes the points of the grid one by one.
-    loss = privacy_loss_mechanism.GaussianPrivacyLoss(1 / mu)
+    loss = dp.pld.privacy_loss_mechanism.GaussianPrivacyLoss(1 / mu)
     bounds = loss.connect_dots_bounds()
     first, last = math.floor(bounds.epsilon_lower / step), math.ceil(bounds.epsilon_upper / step)
     epsilons = np.arange(first, last + 1) * step
     # The loss is at least epsilon below this output.
     outputs = loss.inverse_privacy_loss(epsilons)
     deltas = loss.mu_upper_cdf(outputs) - np.exp(epsilons + loss.mu_lower_log_cdf(outputs))
-    masses = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+    masses = dp.pld.pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
         step, first, last, np.clip(deltas, 0, 1)
     )
     # Composition cuts tails.
-    nothing = privacy_loss_distribution.identity(value_discretization_interval=step)
-    whole = nothing.compose(privacy_loss_distribution.PrivacyLossDistribution(masses))
+    nothing = dp.pld.privacy_loss_distribution.identity(value_discretization_interval=step)
+    whole = nothing.compose(dp.pld.privacy_loss_distribution.PrivacyLossDistribution(masses))
     return float(whole.get_epsilon_for_delta(delta))
 
 
 def _by_rdp(mu: float, delta: float) -> float:
     # The divergence of a Gaussian release of order a is a mu^2 / 2 ([Mironov17], proposition 7).
-    orders = rdp.RdpAccountant()._orders
-    return float(rdp.compute_epsilon(orders, orders * mu**2 / 2, delta)[0])
+    orders = dp.rdp.RdpAccountant()._orders
+    return float(dp.rdp.compute_epsilon(orders, orders * mu**2 / 2, delta)[0])
 
 
 _CONVERSIONS: dict[str, Callable[[float, float], float]] = {
@@ -299,14 +297,14 @@ def moments_of_poisson_sample(sampling_probability: float, mu: float) -> np.ndar
     return np.maximum(log_moments, 0.0) + _MOMENT_ROUNDING
 
 
-def moments_of_fixed_sample(event: dp_accounting.SampledWithoutReplacementDpEvent) -> np.ndarray:
+def moments_of_fixed_sample(event: dp.Event) -> np.ndarray:
     """Log moments of one Gaussian release on a sample of fixed size, float64 [MAX_MOMENT].
 
     An upper bound: [Wang19], theorem 27, as dp_accounting implements it.
     """
-    accountant = rdp.RdpAccountant(
+    accountant = dp.rdp.RdpAccountant(
         orders=_MOMENTS + 1,
-        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
+        neighboring_relation=dp.NeighboringRelation.REPLACE_ONE,
     ).compose(event)
     # dp_accounting publishes the divergences only after its own conversion.
     return _MOMENTS * (np.maximum(accountant._rdp, 0.0) + _MOMENT_ROUNDING)

@@ -15,9 +15,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import dp_accounting
-
-from dpfl.accounting import events, gaussian
+from dpfl.accounting import dp, events, gaussian
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 
@@ -147,7 +145,7 @@ class Run:
         without noise.
       mu: Gaussian DP parameter of the rounds; None if they are not one Gaussian release.
       worst: events of the rounds, one of which is the worst for any client.
-      dominating: one event that is at least as bad as each of these.
+      dominating: one event that is at least as bad as each of these; None without them.
       others: events that are composed with the rounds.
       other_mus: their Gaussian DP parameters, None for one that is no Gaussian release. Events that
         only reveal something with a probability have none.
@@ -158,22 +156,20 @@ class Run:
 
     reach: float
     mu: float | None
-    worst: tuple[dp_accounting.DpEvent, ...] = ()
-    dominating: dp_accounting.DpEvent = dp_accounting.NoOpDpEvent()
-    others: tuple[dp_accounting.DpEvent, ...] = ()
+    worst: tuple[dp.Event, ...] = ()
+    dominating: dp.Event | None = None
+    others: tuple[dp.Event, ...] = ()
     other_mus: tuple[float | None, ...] = ()
     deltas: tuple[float, ...] = ()
     slack: float = 0.0
 
-    def sampled(
-        self, worst: tuple[dp_accounting.DpEvent, ...], dominating: dp_accounting.DpEvent
-    ) -> 'Run':
+    def sampled(self, worst: tuple[dp.Event, ...], dominating: dp.Event) -> 'Run':
         """The run of rounds with these events instead of one Gaussian release."""
         return dataclasses.replace(self, mu=None, worst=worst, dominating=dominating)
 
     def then(
         self,
-        *more: dp_accounting.DpEvent,
+        *more: dp.Event,
         mus: tuple[float | None, ...] = (),
         deltas: tuple[float, ...] = (),
     ) -> 'Run':
@@ -207,7 +203,7 @@ class Run:
         """Probability that one of the other releases reveals something, rounded up."""
         return events.total_delta(self.deltas)
 
-    def event(self) -> dp_accounting.DpEvent:
+    def event(self) -> dp.Event:
         """Everything as one event, for trade-off curves and composition with other runs."""
         if self.total_mu is not None:
             return events.with_delta(_gaussian(self.total_mu), self.delta)
@@ -238,14 +234,14 @@ class Run:
             self.slack,
         )
 
-    def _composed(self, rounds: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+    def _composed(self, rounds: dp.Event) -> dp.Event:
         if not self.others:
             return rounds
-        return dp_accounting.ComposedDpEvent([rounds, *self.others])
+        return dp.ComposedDpEvent([rounds, *self.others])
 
 
-def _gaussian(mu: float) -> dp_accounting.DpEvent:
-    return dp_accounting.GaussianDpEvent(1 / mu) if mu else dp_accounting.NoOpDpEvent()
+def _gaussian(mu: float) -> dp.Event:
+    return dp.GaussianDpEvent(1 / mu) if mu else dp.NoOpDpEvent()
 
 
 def with_slack(of_events: Callable[[float], Bound], delta: float, slack: float) -> Bound:

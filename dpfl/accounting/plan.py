@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
-import dp_accounting
 import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl._validate import Limits, Norm, Rounds
-from dpfl.accounting import events, gaussian, hardened
+from dpfl.accounting import dp, events, gaussian, hardened
 from dpfl.accounting.clipping import AdaptiveClip, ClipSchedule, Estimator, IntegerUpdates
 from dpfl.accounting.composed import Before, Earlier, ReleaseBefore
 from dpfl.accounting.hardened import Hardened
@@ -379,14 +378,14 @@ class PrivacyPlan:
         """
         return self.run.slack
 
-    def dp_event(self) -> dp_accounting.DpEvent:
+    def dp_event(self) -> dp.Event:
         """The whole run, with earlier ones and releases before training, as one event.
 
         Noise is divided by the sensitivity, or with sampling by how far one client moves a round.
         The guarantee of samples depends on `neighbours` too.
         """
         if not all(plan.noise_multiplier for plan in (self, *self.earlier)):
-            return dp_accounting.NonPrivateDpEvent()
+            return dp.NonPrivateDpEvent()
         return self.run.event()
 
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:

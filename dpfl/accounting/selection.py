@@ -9,13 +9,9 @@ import dataclasses
 import math
 from typing import Annotated, Literal
 
-import dp_accounting
-from dp_accounting import rdp
-from dp_accounting.rdp import rdp_privacy_accountant
-
 from dpfl import _json, _validate, errors
 from dpfl._validate import Epsilon, Limits
-from dpfl.accounting import events
+from dpfl.accounting import dp, events
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 
 # Shapes of the distributions of the number of runs, truncated negative binomials; that of the
@@ -116,7 +112,7 @@ class Selected:
 
 
 def epsilon(
-    event: dp_accounting.DpEvent,
+    event: dp.Event,
     selection: Selection,
     delta: float,
     neighbours: Neighbours | None = None,
@@ -141,7 +137,7 @@ def epsilon(
     _validate.number('delta', delta, above=0, below=1)
     orders, divergences = events.renyi_divergences(event, neighbours)
     # dp_accounting publishes this only for events whose divergences it computes itself.
-    together = rdp_privacy_accountant._compute_rdp_repeat_and_select(
+    together = dp.rdp.rdp_privacy_accountant._compute_rdp_repeat_and_select(
         orders, divergences, selection.mean, selection.shape
     )
-    return float(rdp.compute_epsilon(orders, together, delta)[0])
+    return float(dp.rdp.compute_epsilon(orders, together, delta)[0])

@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-import dp_accounting
 import numpy as np
 import scipy
 
 from dpfl import _validate
 from dpfl._validate import Limits
-from dpfl.accounting import events
+from dpfl.accounting import dp, events
 from dpfl.accounting.losses import loss_distribution
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.mechanisms import rounding
@@ -100,7 +99,7 @@ def of_mu(mu: float, rates: Sequence[float] = FALSE_POSITIVE_RATES) -> Tradeoff:
 
 
 def of_event(
-    event: dp_accounting.DpEvent,
+    event: dp.Event,
     neighbours: Neighbours | None = None,
     slack: float = 0.0,
     rates: Sequence[float] = FALSE_POSITIVE_RATES,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.accounting import clipping, events, running, selection, tradeoff
+from dpfl.accounting import clipping, events, own_events, running, selection, tradeoff
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.measured import estimate
@@ -22,7 +22,7 @@ _AdaptiveClip = accounting.AdaptiveClip
 _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
 _POISSON = dp_accounting.PoissonSampledDpEvent(0.1, _GAUSSIAN)
 _FIXED_SIZE = dp_accounting.SampledWithoutReplacementDpEvent(10, 2, _GAUSSIAN)
-_CAPPED = dominating_pairs.TruncatedPoissonDpEvent(9, 0.1, 3, _GAUSSIAN)
+_CAPPED = own_events.TruncatedPoissonDpEvent(9, 0.1, 3, _GAUSSIAN)
 _BOTH = dp_accounting.ComposedDpEvent
 _LONG_TREE = mechanisms.BinaryTree(2000)
 _sampled = functools.partial(plans.sampled, 'without_replacement')

@@ -24,12 +24,11 @@ the second. docs/research/sampling_proofs.md has the proof, and the bound for th
 import dataclasses
 import math
 
-import dp_accounting
 import numpy as np
 import scipy
-from dp_accounting.pld import pld_pmf
 
 from dpfl import _validate, errors
+from dpfl.accounting import dp
 
 # Most members of a group in a sampled plan: the mixture has a component for each.
 _MOST_MEMBERS = 64
@@ -236,29 +235,6 @@ def ends(mixtures: MixturePair, symmetrised: bool, log_tail: float) -> tuple[flo
     return (mixtures.centre if symmetrised else low), high
 
 
-@dataclasses.dataclass(frozen=True)
-class TruncatedPoissonDpEvent(dp_accounting.DpEvent):
-    """A Gaussian release of the sum over a truncated Poisson sample.
-
-    Its neighbours zero a client out, which stays in the population.
-
-    Attributes:
-      population: number of clients.
-      sampling_probability: q, of each client before truncation.
-      cap: largest size of the sample, at least 1.
-      event: the Gaussian release.
-    """
-
-    population: int
-    sampling_probability: float
-    cap: int
-    event: dp_accounting.GaussianDpEvent
-
-    def full(self) -> tuple[float, float]:
-        """Probabilities t and p, rounded up; see `full_sample`."""
-        return full_sample(self.population, self.sampling_probability, self.cap)
-
-
 def full_sample(population: int, probability: float, cap: int) -> tuple[float, float]:
     """Probability t that at least `cap` other clients are in a Poisson sample, and p.
 
@@ -288,7 +264,7 @@ def spread_of_full(placed: float, noise_multiplier: float, log_tail: float) -> f
 
 def full_losses(
     placed: float, noise_multiplier: float, step: float, log_tail: float
-) -> tuple[pld_pmf.PLDPmf, pld_pmf.PLDPmf]:
+) -> 'tuple[dp.pld.pld_pmf.PLDPmf, dp.pld.pld_pmf.PLDPmf]':
     """Losses of the second case on a grid, for a client that is removed and for one that is added.
 
     With a the sum of the client and the displaced one, b that of the displaced one alone, |b| <= 1,
@@ -318,7 +294,7 @@ def full_losses(
 
 def _pmf(
     deltas: np.ndarray, reverse: np.ndarray, epsilons: np.ndarray, step: float
-) -> pld_pmf.PLDPmf:
+) -> 'dp.pld.pld_pmf.PLDPmf':
     """The pessimistic masses of a divergence, from it and that of the other direction at >= 0."""
     # delta(-epsilon) = 1 - e^-epsilon + e^-epsilon reverse(epsilon).
     below = -np.expm1(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * reverse[:0:-1]
@@ -326,7 +302,7 @@ def _pmf(
     places = np.concatenate([-epsilons[:0:-1], epsilons])
     most = epsilons.size - 1
     hull = _lower_hull(np.exp(places), np.minimum(both, 1.0))
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -most, most, hull)
+    return dp.pld.pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -most, most, hull)
 
 
 def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -356,9 +332,7 @@ def _gaussian_delta(mu: float, epsilons: np.ndarray) -> np.ndarray:
     return np.where(t > -5.0, by_tails, plain)
 
 
-def truncated_divergences(
-    poisson: np.ndarray, event: TruncatedPoissonDpEvent, orders: np.ndarray
-) -> np.ndarray:
+def truncated_divergences(poisson: np.ndarray, event: dp.Event, orders: np.ndarray) -> np.ndarray:
     """Renyi divergences of the release, from those without a cap, float64 [orders].
 
     exp((a - 1) D_a) is jointly convex, so that it is at most the mean over both cases. In the
@@ -377,7 +351,7 @@ def truncated_divergences(
     return np.logaddexp(weights + (orders - 1) * poisson, log_full + of_full) / (orders - 1)
 
 
-def _log_full(event: TruncatedPoissonDpEvent) -> float:
+def _log_full(event: dp.Event) -> float:
     """Upper bound of log t for a t that no float holds ([Hoeffding63], theorem 1)."""
     others, q = event.population - 1, event.sampling_probability
     share = event.cap / others  # Above q, or t would not be so small.

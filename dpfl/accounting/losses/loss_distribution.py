@@ -15,23 +15,25 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy
-from dp_accounting.pld import privacy_loss_distribution
 
+from dpfl.accounting import dp
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import (
     DominatingPair,
     MixturePair,
-    TruncatedPoissonDpEvent,
 )
+
+if TYPE_CHECKING:
+    from dpfl.accounting import own_events
 
 # A sample of each client by itself with one probability, under noise: `(probability, noise)`.
 Sample = tuple[float, float]
 # One round; a truncated sample is one whose cap may be reached.
-SampledRelease = Sample | TruncatedPoissonDpEvent | DominatingPair
+SampledRelease: TypeAlias = 'Sample | own_events.TruncatedPoissonDpEvent | DominatingPair'
 # Number of cached distributions of one release; each takes about a megabyte.
 _CACHE_SIZE = 4
 # Points of the table from which the interval ends are found, and refinements of each end.
@@ -108,7 +110,7 @@ def _both_orders(release: SampledRelease, step: float, log_tail: float) -> tuple
     """
     if isinstance(release, DominatingPair):
         return _of_pair(release, step, log_tail)
-    if isinstance(release, TruncatedPoissonDpEvent):
+    if isinstance(release, dp.TruncatedPoissonDpEvent):
         full, placed = release.full()
         noise = release.event.noise_multiplier
         sampled = _both_orders((release.sampling_probability, noise), step, log_tail)
@@ -119,7 +121,7 @@ def _both_orders(release: SampledRelease, step: float, log_tail: float) -> tuple
         )
         return remove, add
     # dp_accounting knows the pair of one client of a Poisson sample.
-    distribution = privacy_loss_distribution.from_gaussian_mechanism(
+    distribution = dp.pld.privacy_loss_distribution.from_gaussian_mechanism(
         release[1],
         value_discretization_interval=step,
         sampling_prob=release[0],
@@ -386,7 +388,7 @@ def _spread(release: SampledRelease, log_tail: float) -> float:
     """Largest minus smallest loss of a release, without the tails."""
     if isinstance(release, DominatingPair):
         return dominating_pairs.spread(release, log_tail)
-    if isinstance(release, TruncatedPoissonDpEvent):
+    if isinstance(release, dp.TruncatedPoissonDpEvent):
         _, placed = release.full()
         noise = release.event.noise_multiplier
         return max(

@@ -11,11 +11,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
-import dp_accounting
-
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl._validate import Limits, Nats, Probability
-from dpfl.accounting import gaussian, part, running, tradeoff
+from dpfl.accounting import dp, gaussian, part, running, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.measured.measured import Measured
@@ -395,12 +393,12 @@ class PrivacyReport(Inputs):
         ]
         return tuple(map(_json.finite, epsilons))
 
-    def dp_event(self) -> dp_accounting.DpEvent:
+    def dp_event(self) -> dp.Event:
         """The run as an event, for composition with other runs on the same clients."""
         if self.basis == 'plan':
             return self.plan.dp_event()
         if self.guarantee.mu is None:
-            return dp_accounting.NonPrivateDpEvent()
+            return dp.NonPrivateDpEvent()
         return self._accounted_run.event()
 
     @functools.cached_property

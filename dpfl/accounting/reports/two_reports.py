@@ -11,11 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
-import dp_accounting
-
 from dpfl import _json, errors
 from dpfl._validate import Epsilon, Limits, Nats, Probability
-from dpfl.accounting import events, part, tradeoff
+from dpfl.accounting import dp, events, part, tradeoff
 from dpfl.accounting.records import comparison
 from dpfl.accounting.reports import inputs, page
 from dpfl.accounting.reports.report import PrivacyReport
@@ -283,7 +281,7 @@ def guarantee(reports: Sequence[PrivacyReport]) -> JointGuarantee:
         epsilon, own = first.guarantee.epsilons[0], first.guarantee.accountants
         epsilon = math.inf if epsilon is None else epsilon
         return JointGuarantee(delta, epsilon, own[0] if own else first.accountant, rho, revealed)
-    event = dp_accounting.ComposedDpEvent([report.dp_event() for report in reports])
+    event = dp.ComposedDpEvent([report.dp_event() for report in reports])
     neighbours = first.plan.neighbours
     supported = events.methods_for(event, neighbours)
     method = first.accountant if first.accountant in supported else 'best'

@@ -10,12 +10,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import dp_accounting
 import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl._validate import Limits
-from dpfl.accounting import events
+from dpfl.accounting import dp, events
 from dpfl.accounting.evidence import refutation, unseen
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.part import ASSUMPTION, DEFINITION, NOT_COVERED, Facts, Part, Run
@@ -158,7 +157,7 @@ class Sampling(_json.JsonFields, Part):
         return 1.0
 
     @abc.abstractmethod
-    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp.Event:
         """One event that is at least as bad as what a run releases about any client.
 
         Args:
@@ -166,13 +165,13 @@ class Sampling(_json.JsonFields, Part):
           noise_multiplier: of the run.
         """
 
-    def worst_events(self, plan: 'PrivacyPlan') -> Sequence[dp_accounting.DpEvent]:
+    def worst_events(self, plan: 'PrivacyPlan') -> Sequence[dp.Event]:
         """Events of which one is the worst that a run, with noise, releases about any client."""
         return [self.event(plan, plan.noise_multiplier)]
 
     def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
         if not plan.noise_multiplier:
-            event = dp_accounting.NonPrivateDpEvent()
+            event = dp.NonPrivateDpEvent()
             return run.sampled((event,), event)
         return run.sampled(tuple(self.worst_events(plan)), self.event(plan, plan.noise_multiplier))
 

@@ -19,14 +19,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import dp_accounting
 import numpy as np
 
 from dpfl import _validate, errors, mechanisms
 from dpfl._validate import Limits
+from dpfl.accounting import dp
 from dpfl.accounting.evidence import independent_rounds, unseen
 from dpfl.accounting.evidence.refutation import LogTest
-from dpfl.accounting.losses.dominating_pairs import TruncatedPoissonDpEvent
 from dpfl.accounting.sampling import base
 from dpfl.participation import Participation, ParticipationLog
 
@@ -176,15 +175,13 @@ class IndependentRounds(base.Sampling):
         """The size of a cohort, by default the planned one; all sets of it are equally likely."""
         return clients_per_round
 
-    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
-        release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp.Event:
+        release = dp.GaussianDpEvent(noise_multiplier / plan.shift)
         one_round = self._round(plan, release)
-        return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
+        return dp.SelfComposedDpEvent(one_round, plan.participation.rounds)
 
     @abc.abstractmethod
-    def _round(
-        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
-    ) -> dp_accounting.DpEvent:
+    def _round(self, plan: 'PrivacyPlan', release: dp.Event) -> dp.Event:
         """A round, whose sum is released with noise."""
 
     def _rule(self, plan: 'PrivacyPlan') -> independent_rounds.Rule:
@@ -222,12 +219,8 @@ class WithoutReplacement(IndependentRounds):
     def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
         return shift * 2.0 if plan.adjacency == 'zero_out' else shift
 
-    def _round(
-        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
-    ) -> dp_accounting.DpEvent:
-        return dp_accounting.SampledWithoutReplacementDpEvent(
-            self.population, plan.clients_per_round, release
-        )
+    def _round(self, plan: 'PrivacyPlan', release: dp.Event) -> dp.Event:
+        return dp.SampledWithoutReplacementDpEvent(self.population, plan.clients_per_round, release)
 
     def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return independent_rounds.without_replacement(self._rule(plan), log)
@@ -283,10 +276,8 @@ class Poisson(IndependentRounds):
     def _size(self, generator: np.random.Generator, clients_per_round: int) -> int:
         return generator.binomial(self.population, clients_per_round / self.population)
 
-    def _round(
-        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
-    ) -> dp_accounting.DpEvent:
-        return dp_accounting.PoissonSampledDpEvent(self._rule(plan).rate, release)
+    def _round(self, plan: 'PrivacyPlan', release: dp.Event) -> dp.Event:
+        return dp.PoissonSampledDpEvent(self._rule(plan).rate, release)
 
     def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return independent_rounds.poisson(self._rule(plan), log)
@@ -348,11 +339,9 @@ class TruncatedPoisson(Poisson):
     def _size(self, generator: np.random.Generator, clients_per_round: int) -> int:
         return min(super()._size(generator, clients_per_round), self.cohort_cap)
 
-    def _round(
-        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
-    ) -> dp_accounting.DpEvent:
+    def _round(self, plan: 'PrivacyPlan', release: dp.Event) -> dp.Event:
         rate = self._rule(plan).rate
-        return TruncatedPoissonDpEvent(self.population, rate, self.cohort_cap, release)
+        return dp.TruncatedPoissonDpEvent(self.population, rate, self.cohort_cap, release)
 
     def scaled(self, population: int, ratio: float) -> 'TruncatedPoisson':
         cap = min(math.ceil(self.cohort_cap * ratio), population)
@@ -441,11 +430,11 @@ class CyclicPoisson(Poisson):
     def norm(self, plan: 'PrivacyPlan') -> float:
         return max(turns[0][0] for turns in self._worst_groups(plan))
 
-    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp.Event:
         turns = every_group(plan.mechanism_of_run, self.groups)
         return self._of_turns(plan, turns, noise_multiplier)
 
-    def worst_events(self, plan: 'PrivacyPlan') -> Sequence[dp_accounting.DpEvent]:
+    def worst_events(self, plan: 'PrivacyPlan') -> Sequence[dp.Event]:
         return [
             self._of_turns(plan, turns, plan.noise_multiplier) for turns in self._worst_groups(plan)
         ]
@@ -453,15 +442,13 @@ class CyclicPoisson(Poisson):
     def _worst_groups(self, plan: 'PrivacyPlan') -> tuple[Turns, ...]:
         return worst_groups(plan.mechanism_of_run, self.groups)
 
-    def _of_turns(
-        self, plan: 'PrivacyPlan', turns: Turns, noise_multiplier: float
-    ) -> dp_accounting.DpEvent:
-        return dp_accounting.ComposedDpEvent(
+    def _of_turns(self, plan: 'PrivacyPlan', turns: Turns, noise_multiplier: float) -> dp.Event:
+        return dp.ComposedDpEvent(
             [
-                dp_accounting.SelfComposedDpEvent(
+                dp.SelfComposedDpEvent(
                     self._round(
                         plan,
-                        dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / norm),
+                        dp.GaussianDpEvent(noise_multiplier / plan.shift / norm),
                     ),
                     count,
                 )

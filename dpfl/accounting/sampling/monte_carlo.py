@@ -20,12 +20,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-import dp_accounting
 import numpy as np
 import scipy
 
 from dpfl import _cache, _progress, _validate, errors
-from dpfl.accounting import gaussian
+from dpfl.accounting import dp, gaussian
 from dpfl.accounting.sampling import base
 from dpfl.mechanisms import rounding
 
@@ -420,9 +419,9 @@ class Estimated(base.Sampling):
         """The norm of all rounds of a client."""
         return rounding.root_up(self.mixtures(plan).squared_norm)
 
-    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp.Event:
         """The release without amplification: no `DpEvent` describes this sampling."""
-        return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / self.norm(plan))
+        return dp.GaussianDpEvent(noise_multiplier / plan.shift / self.norm(plan))
 
     def estimate(self, plan: 'PrivacyPlan', delta: float) -> Estimate:
         """Epsilon of a plan with noise, without regard to earlier runs.

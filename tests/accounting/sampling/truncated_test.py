@@ -11,7 +11,7 @@ import pytest
 from scipy import special, stats
 
 from dpfl import accounting
-from dpfl.accounting import events
+from dpfl.accounting import events, own_events
 from dpfl.accounting.losses import dominating_pairs
 from tests import oracles
 from tests.accounting import plans
@@ -59,7 +59,7 @@ def _curves_of(rounds, population, noise_multiplier):
 
 
 def _event(population, probability, cap, noise_multiplier, rounds=1):
-    one = dominating_pairs.TruncatedPoissonDpEvent(
+    one = own_events.TruncatedPoissonDpEvent(
         population, probability, cap, _GAUSSIAN(noise_multiplier)
     )
     return dp_accounting.SelfComposedDpEvent(one, rounds)
