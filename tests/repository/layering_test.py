@@ -93,6 +93,7 @@ def test_imports_point_down_and_only_commands_read_flags():
 _LOADED = """
 import importlib, os, sys
 import dpfl.mechanisms, dpfl.accounting, dpfl.reporting.privacy_page
+assert not {'dp_accounting', 'scipy.stats'} & set(sys.modules)
 import dpfl.cli.flags.settings_flags, dpfl.cli.results.plan_answer
 import dpfl.published.tables.calculations
 import dpfl.tasks.text.synthetic_text
