@@ -51,7 +51,10 @@ def resident_bytes(pid: int | str = 'self') -> int:
 
 def own_bytes(field: str) -> int:
     """Memory of this process alone, by the name that the system has for it, such as VmHWM."""
-    return _sum_bytes([pathlib.Path('/proc/self/status').read_text()], field)
+    status = pathlib.Path('/proc/self/status').read_text()
+    if f'{field}:' not in status:
+        raise LookupError(f'/proc/self/status has no {field}')
+    return _sum_bytes([status], field)
 
 
 def _status_bytes(pid, field) -> int:
