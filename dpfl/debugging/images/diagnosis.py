@@ -154,7 +154,7 @@ class Diagnosis:
             )
             return ' '.join([*told, *reasons])
         tested = ', '.join(
-            f'{in_words(fault_verdict.fault)} in {100 * fault_verdict.share:.2g} % of the images'
+            f'{in_words(fault_verdict.fault)} {diagnosis.in_share(fault_verdict.share, "images")}'
             for fault_verdict in self.verdicts
             if fault_verdict.verdict == NOT_SEEN
         )

@@ -270,7 +270,7 @@ def _diagnosis(
 def _limits(of_faults: Sequence[FaultVerdict]) -> str:
     """Which faults would have been found, and which not, in a sentence each."""
     seen = ', '.join(
-        f'{fault_verdict.fault} in {100 * fault_verdict.share:.2g} % of the text'
+        f'{fault_verdict.fault} {diagnosis.in_share(fault_verdict.share, "text")}'
         for fault_verdict in of_faults
         if fault_verdict.verdict == NOT_SEEN
     )
