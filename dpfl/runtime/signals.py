@@ -81,11 +81,20 @@ _program: _Program | None = None
 def begin_program() -> None:
     """Makes signals end this process, a program, with one line. Call it again as you like."""
     global _program
+    sys.excepthook = _uncaught
     if _program is None and threading.current_thread() is threading.main_thread():
         try:
             _program = _Program()
         except OSError:  # Standard error is closed.
             return
+
+
+def _uncaught(kind, error, trace):
+    """Reports a Ctrl-C in one line: during an import, or while another one is handled."""
+    if issubclass(kind, KeyboardInterrupt):
+        print('error: interrupted', file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def told() -> None:

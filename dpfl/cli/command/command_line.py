@@ -188,7 +188,7 @@ def run(
     tff_import.refuse_default_context()
     _prepare_streams()
     app.call_after_init = _leave_out
-    sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
+    sys.unraisablehook = _unraisable
     app.run(guarded, flags_parser=_parse)
 
 
@@ -219,14 +219,6 @@ def _what_failed(error: OSError) -> str:
     if error.filename is None:
         return ' '.join(reason.split())
     return f'{errors.shown(error.filename, 80)}: {reason}'
-
-
-def _uncaught(kind, error, trace):
-    """Reports a Ctrl-C that comes while another one is handled in one line: it is no bug."""
-    if issubclass(kind, KeyboardInterrupt):
-        print('error: interrupted', file=sys.stderr)
-    else:
-        sys.__excepthook__(kind, error, trace)
 
 
 def _unraisable(unraisable):
