@@ -220,8 +220,9 @@ _ACCOUNTING = (
     Fault(
         'conversion of Renyi DP divides by the order',
         'dpfl/accounting/events.py',
-        'return float(rdp.compute_epsilon(rdp.RdpAccountant()._orders, divergences, delta)[0])',
-        'orders = rdp.RdpAccountant()._orders\n'
+        'return float('
+        'dp.rdp.compute_epsilon(dp.rdp.RdpAccountant()._orders, divergences, delta)[0])',
+        'orders = dp.rdp.RdpAccountant()._orders\n'
         '    added = np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / orders\n'
         '    return float(np.min(divergences + added))',
         ('tests/accounting/events_test.py', 'tests/accounting/oracle_test.py'),
