@@ -52,7 +52,7 @@ class Mechanism(abc.ABC):
       rounds: number of rounds.
       shortens: whether `with_rounds` takes fewer rounds.
       extends: whether `with_rounds` takes any larger number of rounds.
-      is_independent: whether the noise of different rounds is independent.
+      is_identity: whether `C` is the identity: noise of one size, independent in every round.
       starts_afresh: whether the noise starts afresh in given rounds, see `fresh_rounds`.
 
     Example:
@@ -64,7 +64,7 @@ class Mechanism(abc.ABC):
     name: ClassVar[str]
     shortens: ClassVar[bool] = True
     extends: ClassVar[bool] = True
-    is_independent: ClassVar[bool] = False
+    is_identity: ClassVar[bool] = False
     starts_afresh: ClassVar[bool] = False
     rounds: int
 
@@ -304,7 +304,7 @@ class Identity(Mechanism):
     """
 
     name: ClassVar[str] = 'gaussian'
-    is_independent: ClassVar[bool] = True
+    is_identity: ClassVar[bool] = True
     starts_afresh: ClassVar[bool] = True
     rounds: int
 

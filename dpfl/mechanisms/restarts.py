@@ -179,7 +179,7 @@ class Restarted(Mechanism):
         Otherwise it is the smaller of two bounds, uncoupled and coupled; the latter needs the Gram
         matrix.
         """
-        if self.base.is_independent:
+        if self.base.is_identity:
             return self.base.with_rounds(self.rounds).sensitivity_bound(participation)
         forest = self.forest()
         if forest is not None:

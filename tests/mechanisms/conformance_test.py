@@ -122,8 +122,8 @@ def test_what_a_mechanism_says_of_its_matrix_is_true(make):
             np.testing.assert_allclose(matrix, np.tril(linalg.toeplitz(column)))
         if mechanism.strategy_bands is not None:
             assert not np.tril(matrix, -mechanism.strategy_bands).any()
-        if mechanism.is_independent:
-            np.testing.assert_array_equal(matrix, np.diag(np.diag(matrix)))
+        if mechanism.is_identity:
+            np.testing.assert_array_equal(matrix, np.eye(rounds))
         assert mechanism.starts_afresh or not mechanism.fresh_rounds
         for start in mechanism.fresh_rounds:
             assert not matrix[start:, :start].any()

@@ -116,7 +116,7 @@ def _norms(mechanism: mechanisms.Mechanism, groups: int) -> np.ndarray:
       float64 [turns, groups], the largest of each group first.
     """
     norms = mechanism.column_norms()
-    if not mechanism.is_independent:
+    if not mechanism.is_identity:
         # A sum of at most `rounds` squares, and a root; see `rounding.sum_up`.
         norms = norms * (1 + 2 * (2 * mechanism.rounds + 4) * 2.0**-53)
     turns = -(-norms.size // groups)
@@ -149,10 +149,10 @@ class IndependentRounds(base.Sampling):
     statistics = independent_rounds.STATISTICS
 
     def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
-        return plan.mechanism.is_independent
+        return plan.mechanism.is_identity
 
     def _check(self, plan: 'PrivacyPlan') -> None:
-        if not plan.mechanism.is_independent:
+        if not plan.mechanism.is_identity:
             raise errors.ArgumentError(
                 'sampling',
                 self.name,

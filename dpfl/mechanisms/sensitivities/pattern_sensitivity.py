@@ -177,7 +177,7 @@ def _add_states(sums: np.ndarray, mechanism: Blt, listings: ClientRounds) -> Non
 
 def _bands(mechanism: Mechanism) -> np.ndarray | None:
     """Entries C[t, t - j], [rounds or 1, b], if C has few bands."""
-    if mechanism.is_independent:
+    if mechanism.is_identity:
         return np.ones((1, 1))
     if mechanism.strategy_bands is None or 4 * mechanism.strategy_bands > mechanism.rounds:
         return None

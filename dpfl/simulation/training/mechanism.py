@@ -133,9 +133,9 @@ def with_restarts(base: mechanisms.Mechanism, config: MechanismConfig) -> mechan
     if config.restart_first is not None and config.restart_every is not None:
         given = config.restart_first, config.restart_every
     schedule = given or config.default_restarts
-    if schedule is None or (base.starts_afresh and not base.is_independent):
+    if schedule is None or (base.starts_afresh and not base.is_identity):
         return base
-    if given is None and base.is_independent:
+    if given is None and base.is_identity:
         return base  # Its noise starts afresh in every round.
     with renaming(base='mechanism'):
         return mechanisms.Restarted.every(base, *schedule)

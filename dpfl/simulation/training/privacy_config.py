@@ -354,7 +354,7 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         if not self.adaptive_clip or plan.fresh_rounds:
             return
         rounds = plan.participation.rounds
-        if plan.mechanism.is_independent:
+        if plan.mechanism.is_identity:
             raise ArgumentError('rounds', rounds, 'must be >= 2 for adaptive_clip')
         first = _ADAPTIVE_RESTARTS[0] if self.restart_first is None else self.restart_first
         raise ArgumentError(
