@@ -67,7 +67,8 @@ def main(
                 raise command_line.UsageError(f'--{treatment}: cannot be combined with --dry_run')
         with command_line.refusing_bad_values():
             cost = dry_run(config).to_dict()
-        output_flags.show(form, cost, plain_text.table(cost))
+        text = plain_text.table(cost | {'advice': ' '.join(cost['advice'])})
+        output_flags.show(form, cost, text)
         return
     watched = program.command('report', f'--run_dir={where.output_dir}')
     with (
