@@ -9,9 +9,9 @@ from dpfl.debugging.images import traits as of_images
 from dpfl.debugging.text import traits as of_text
 
 
-def _generated(share, of_what='all clients'):
+def _generated(share, of_what='all clients', combed=0):
     learned = Learned(share, f'it knows {share:.0%}')
-    return Generated(of_what, {'combed': Share(0, 1000)}, learned)
+    return Generated(of_what, {'combed': Share(combed, 1000)}, learned)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,15 @@ def test_the_power_falls_with_what_is_learned_and_with_the_draws_that_must_have_
     assert [share(1.0, 1), share(0.5, 1), share(1.0, 2)] == pytest.approx(expected, rel=0.12)
 
 
-def test_numbers_of_pages_are_rounded_up_or_have_an_interval():
+def test_parts_of_pages():
+    text = page.document('N', 'T', [('One', '<p>1</p>'), ('Two', '')], lead='<p>0</p>')
+    assert '<h1>T</h1>\n<p>0</p>\n<h2>One</h2>\n<p>1</p>' in text and 'Two' not in text
     assert page.epsilon(None) == page.epsilon(float('inf')) == 'infinite'
     assert page.epsilon(1.23401) == '1.235'
     measured = page.measured({'a': {'combed': Share(1, 10)}}, of_images.ALL)
     assert '10.00% (1.79 to 40.42' in measured
     assert '3.00 (3.00 to 3.00)' in page.measured({'a': {'length': Mean(3.0, 0.0, 5)}}, of_text.ALL)
+    contrast = Contrast(_generated(1, combed=900), _generated(1))
+    (compared,) = diagnosis.compare({'a': contrast}, of_images.ALL)['a']
+    table = page.differences([compared], of_images.ALL, ['combed'])
+    assert '<td class="clear">rows alternate' in table and '+90.00 points' in table

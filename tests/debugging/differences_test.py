@@ -11,6 +11,18 @@ from dpfl.debugging.differences import Mean, Share
 
 
 @pytest.mark.parametrize(
+    'hits, count, low, high',
+    # Newcombe 1998, Statistics in Medicine 17, pages 857-872, table I, method 3.
+    [
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+    ],
+)
+def test_wilson_has_the_published_bounds(hits, count, low, high):
+    assert Share(hits, count).interval() == pytest.approx((low, high), abs=6e-5)
+
+
+@pytest.mark.parametrize(
     'counts, low, high',
     # Newcombe 1998, Statistics in Medicine 17, pages 873-890, table II, method 10.
     [
@@ -51,6 +63,19 @@ def test_share_p_values_are_those_of_fisher():
                 table = [[hits, others], [count - hits, other_count - others]]
                 exact = [stats.fisher_exact(table, side).pvalue for side in ('greater', 'less')]
                 assert tails == pytest.approx(exact)
+
+
+@pytest.mark.parametrize('count, other_count', [(20, 2000), (200, 200)])
+@pytest.mark.parametrize('share, between', [(0.02, 0.0), (0.05, 0.0), (0.05, 0.03), (0.3, 0.05)])
+def test_false_alarms_are_no_more_frequent_than_p_values_say(count, other_count, share, between):
+    rng = np.random.default_rng(1)
+    trials = 30_000
+    trained = np.clip(share + rng.normal(0, between / np.sqrt(2), (2, trials)), 0, 1)
+    hits, others = rng.binomial([[count], [other_count]], trained)
+    cases, number = np.unique([hits, others], axis=1, return_counts=True)
+    p_values = _p_value(cases[0], count, cases[1], other_count, between)
+    for level in (0.05, 0.002, 0.00048):
+        assert number[p_values <= level].sum() <= level * trials
 
 
 @pytest.mark.parametrize('share, least', [(0.2, 0.0), (0.2, 0.09), (0.14, 0.0)])

@@ -13,6 +13,7 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation.training import train
 from tests import forked_binaries
 from tests.simulation.training import small_config
+from tests.tasks.images import emnist_files
 from tests.tasks.text import repositories, small_files
 
 _FLAGS = (
@@ -103,6 +104,20 @@ def test_user_text_trains_with_a_vocabulary_of_its_own_and_says_so(data, tmp_pat
     assert 'not for sharing' in description['confidential']
 
 
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_images_train(tmp_path):
+    path = emnist_files.write_sqlite(tmp_path / 'emnist_all.sqlite')
+    emnist = f'--task=emnist --model=tiny --data_path={path} --min_separation=1'
+    done = _run(f'{_FLAGS} {emnist} --output_dir={tmp_path}/run')
+    # The one held-out writer has five examples, and is no client.
+    assert json.loads(done.stdout)['num_examples'] == 5
+    items = _report(tmp_path / 'run').also_not_covered
+    assert any('Held-out writers (1)' in item for item in items)
+    description = json.loads((tmp_path / 'run' / 'data.json').read_text())
+    assert description['clients'] == {'training': 2, 'heldout': 1}
+
+
 @pytest.mark.standard
 @pytest.mark.tff
 def test_commits_train_and_are_continued_without_a_new_one(tmp_path, monkeypatch):
@@ -131,3 +146,13 @@ def test_commits_train_and_are_continued_without_a_new_one(tmp_path, monkeypatch
     repositories.make(path, [repositories.Commit('author1@example.org', 'Another one')])
     with pytest.raises(ArgumentError, match='data_path: must have the data .* the run began'):
         train(longer.with_values({'rounds': 3}), run, resume=True, progress=False)
+
+
+@pytest.mark.standard
+def test_a_download_that_fails_is_one_line_and_status_1(data, tmp_path):
+    flags = f'--task=stackoverflow --download --vocabulary_file={data}/words'
+    flags += f' --output_dir={tmp_path}/run --data_path={tmp_path}/data.sqlite'
+    done = _run(f'{_TEXT} {flags}', check=False, https_proxy='http://127.0.0.1:1')
+    assert done.returncode == 1
+    assert 'stackoverflow.sqlite.lzma: ' in done.stderr and 'Traceback' not in done.stderr
+    assert not (tmp_path / 'data.sqlite').exists()

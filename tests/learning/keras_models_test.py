@@ -143,6 +143,17 @@ class Captures(keras.layers.Layer):
         return x * self.scale
 
 
+class Counts(keras.layers.Layer):
+    """Counts its calls in a weight."""
+
+    def build(self, shape):
+        self.calls = self.add_weight(shape=(), initializer='zeros', trainable=False, name='calls')
+
+    def call(self, x):
+        self.calls.assign_add(1.0)
+        return x
+
+
 def _sequence(*layers):
     return keras.Sequential([keras.layers.Input([2]), *layers, keras.layers.Dense(1)])
 
@@ -193,6 +204,7 @@ _OF_WORDS = {'input_spec': (tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([N
             {},
             '.*moving_mean.*gradients only',
         ),
+        (lambda: _sequence(Counts()), {}, '.*calls.*gradients only'),
         (lambda: _sequence(Captures()), {}, r'.*\(2,\).*made while it was built'),
         (_stateful, _OF_SEQUENCES, '.*gradients only'),
         (lambda: _dense(kernel_regularizer='l2'), {}, '.*losses of its own'),
@@ -213,18 +225,24 @@ _OF_WORDS = {'input_spec': (tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([N
         ),
         (_dense, {'input_spec': (_SPEC['x'], _SPEC['y'], _SPEC['y'])}, 'input_spec: .*a pair'),
         (_dense, {'input_spec': {'x': _SPEC['x']}}, 'input_spec: '),
+        (_dense, {'input_spec': None}, 'input_spec: .*a pair'),
+        (_dense, {'input_spec': _SPEC['x']}, 'input_spec: .*a pair'),
         (
             _dense,
             {'input_spec': (tf.TensorSpec([None, 3]), _SPEC['y'])},
             'input_spec: must fit the model and its batches .*expected axis',
         ),
         (_dense, {'loss': None}, 'loss=None: must be a loss'),
+        (_dense, {'loss': {'output': 'mse'}}, 'loss={.*: must be a loss'),
         (_two_outputs, {}, 'loss: must fit the model and its batches'),
         (_dense, {'metrics': ['accuracy']}, 'metrics=.*accuracy.*: must be a list of instances'),
+        (_dense, {'metrics': keras.metrics.AUC()}, 'metrics=.*: must be a list of instances'),
         (_dense, _metrics('a', 'a'), '.*different names'),
         (_dense, _metrics('loss'), '.*different names'),
+        (_dense, _metrics('num_examples'), '.*different names'),
         (_dense, _metrics('mse', started=True), '.*must start at 0'),
         (_dense, {'metrics': [keras.metrics.F1Score()]}, 'metrics=f1_score: .*its variables'),
+        (_dense, {'metrics': [keras.metrics.R2Score()]}, 'metrics=r2_score: .*its variables'),
     ],
 )
 def test_what_is_refused(build, options, message):

@@ -76,6 +76,21 @@ def test_cells_are_kept_and_other_settings_are_refused(tmp_path):
         cells(begin)
 
 
+def test_no_interval_goes_beyond_all_data():
+    cells = [
+        _cell(8.0, seed, fault, share, verdict, named)
+        for seed in range(3)
+        for fault, share, verdict, named in (
+            (None, 0.0, 'not seen', ()),
+            ('truncated', 0.3, 'suspected', ()),
+            ('truncated', 1.0, 'found', ('truncated',)),
+        )
+    ]
+    (found,) = detection.measure(cells, 0.8)
+    assert found.fit.high > 1
+    assert found.interval == '33 % to 100 %'
+
+
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -100,6 +115,16 @@ def test_a_known_curve_is_recovered_from_many_trials():
     assert found.curve(np.array([found.reference]))[0] == pytest.approx(expected)
     curve = found.curve(np.array(_SHARES))
     assert (np.diff(curve) > 0).all()
+
+
+def test_intervals_cover_the_true_share():
+    """95 % intervals of 60 fits with 8 trials each; below 50 with probability < 1e-3 if exact."""
+    rng = np.random.default_rng(2)
+    covered = 0
+    for _ in range(60):
+        found = power.fit(_trials(rng, 0.07, 2.5, 0.02, 8))
+        covered += (found.low or 0) <= 0.07 <= (found.high or 1)
+    assert covered >= 50
 
 
 def test_a_step_lies_between_the_shares_that_tell():

@@ -28,12 +28,29 @@ def _unigram(contexts, tokens):
     return np.tile(row, (len(contexts), 1))
 
 
-@pytest.mark.parametrize('prefix, length', [((), 1), ((6,), 4)])
-def test_of_equal_scores_the_later_one_counts(prefix, length):
-    scores = ranking.all_scores(_unigram, prefix, _ALPHABET, length)
+def _bigram(contexts, tokens):
+    """A model by a table of pairs; row 8 is for the empty context."""
+    table = np.random.default_rng(3).dirichlet(np.ones(8), 9)
+    last = contexts[:, -1] if contexts.shape[1] else np.full(len(contexts), 8)
+    return np.log(table[last][:, tokens])
+
+
+@pytest.mark.parametrize('prefix, length', [((), 1), ((6,), 4), ((1, 3), 2)])
+@pytest.mark.parametrize('model', [_unigram, _bigram])
+def test_ranks_are_those_of_scores_of_each_candidate_by_itself(model, prefix, length):
+    """Under the unigram model many are equal: the later of equal ones counts."""
+    expected = []
+    for candidate in itertools.product(_ALPHABET, repeat=length):
+        total, context = 0.0, list(prefix)
+        for token in candidate:
+            total += model(np.array([context], int), [token])[0, 0]
+            context.append(token)
+        expected.append(total)
+    found = ranking.all_scores(model, prefix, _ALPHABET, length)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     values = itertools.product(range(3), repeat=length)
-    ranks = [ranking.rank(scores, value, 3) for value in values]
-    assert ranks == [sum(other >= each for other in scores) for each in scores]
+    ranks = [ranking.rank(found, value, 3) for value in values]
+    assert ranks == [sum(other >= each for other in found) for each in found]
 
 
 def test_chance_is_an_upper_bound_of_the_exact_p_value():

@@ -94,13 +94,18 @@ def test_more_unknown_words_are_a_clear_difference(runs):
 @pytest.mark.parametrize(
     'first, second, message',
     [
+        (['plain'], ['char'], r'kinds of generators of a \(word\), has char'),
         (['plain'], ['other words'], '12 words against 12, 11 in common'),
         (['plain', 'unknown'], [], 'second generator of kind word'),
+        (['no run'], [], 'must be the directory of a finished run'),
     ],
 )
-def test_sides_that_cannot_be_compared_are_refused(runs, first, second, message):
+def test_sides_that_cannot_be_compared_are_refused(runs, tmp_path, first, second, message):
+    known = {**runs, 'no run': str(tmp_path)}
     with pytest.raises(errors.ArgumentError, match=message):
-        sides = [generators.open_side('a', [runs[run] for run in side]) for side in (first, second)]
+        sides = [
+            generators.open_side('a', [known[run] for run in side]) for side in (first, second)
+        ]
         _STUDY.compare(tuple(sides), _CONFIG)
 
 

@@ -43,6 +43,7 @@ def test_flags_of_a_point_are_those_of_base_study_line_and_value(tmp_path):
     [
         ({'lines': {}}, 'lines, measures'),
         ({'seeds': [1, 1]}, 'seeds=1,1'),
+        ({'seeds': [-1]}, 'seeds=-1'),
         ({'seeds': [1, 2], 'tuned_on': [2]}, 'tuned_on=2'),
         ({'measures': ['rounds_to_threshold']}, 'threshold'),
         ({'threshold': 1.5}, 'threshold=1.5'),
@@ -50,6 +51,7 @@ def test_flags_of_a_point_are_those_of_base_study_line_and_value(tmp_path):
         ({'smooth': 0}, 'smooth=0'),
         ({'axis': {'label': 'x', 'values': {'much': {}}}}, 'values=much'),
         ({'axis': {'label': 'x', 'values': {'1': {}}, 'scale': 'cubic'}}, 'scale=cubic'),
+        ({'axis': {'label': 'x', 'values': {}}}, 'values'),
         ({'claims': [{'text': '', 'measure': 'loss', 'higher': 'a', 'lower': 'c'}]}, 'claims=c'),
         ({'base': 'missing.flags'}, 'missing.flags'),
         ({'colour': 'red'}, 'colour'),

@@ -35,6 +35,14 @@ def test_auc_is_the_share_of_ordered_pairs_and_its_p_value_is_exact():
     assert best.p_value == pytest.approx(1 / 20)
 
 
+def test_rates_have_exact_intervals():
+    rate = scores_lib.Rate.of(3, 20, 0.9)
+    assert rate.value == 0.15
+    # By definition: 5 % of the binomial distributions at the ends are as extreme.
+    assert stats.binom.sf(2, 20, rate.lower) == pytest.approx(0.05)
+    assert stats.binom.cdf(3, 20, rate.upper) == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize('rate', [0.0, 0.001, 0.1, 0.25, 0.5, 1.0])
 def test_thresholds_keep_the_false_positive_rate_and_are_the_least_that_do(rate):
     for others in (np.arange(20.0), np.repeat([1.0, 2.0, 5.0, 5.5], 5)):
@@ -43,6 +51,17 @@ def test_thresholds_keep_the_false_positive_rate_and_are_the_least_that_do(rate)
         smaller = others[others < least]
         if smaller.size:
             assert np.mean(others >= smaller.max()) > rate
+
+
+def test_the_best_threshold_has_the_largest_advantage():
+    rng = np.random.default_rng(1)
+    members, others = rng.normal(1, 1, 40), rng.normal(0, 1, 30)
+
+    def advantage(least):
+        return np.mean(members >= least) - np.mean(others >= least)
+
+    found = scores_lib.best_threshold(members, others)
+    assert advantage(found) == max(advantage(each) for each in [*members, *others])
 
 
 def _gaussian(mu, count, seed):

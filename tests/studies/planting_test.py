@@ -114,6 +114,13 @@ def test_planted_sentences_count_as_text_of_the_client(tmp_path):
     assert with_text == {client for each in secrets if each.copies == 4 for client in each.holders}
 
 
+def test_windows_have_the_secrets_first(tmp_path):
+    _, planted, words = _loaded(_user_text(tmp_path, packing='windows', sentence_length=6), 54)
+    secret = next(each for each in planting.draw(_PLANTING, 1, len(words), 54) if each.holders)
+    row = _rows(planted, secret.holders[0])[0]
+    assert row.tolist() == [BOS_ID, *secret.tokens, EOS_ID]
+
+
 def _run(changes=(), **secrets):
     planted = _PLANTING.with_values(secrets)
     config = small_config.GAUSSIAN.with_values(dict(changes))

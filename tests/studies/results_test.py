@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError
@@ -37,6 +38,8 @@ _ROUNDS = 'rounds_to_threshold'
         # Means of the last evaluations.
         (dict(smooth=1), {'accuracy': 0.4, 'loss': 2.0}, set()),
         (dict(smooth=2), {'accuracy': 0.3, 'loss': 2.25}, set()),
+        (dict(smooth=9), {'accuracy': 0.7 / 3, 'loss': 2.5}, set()),
+        (dict(threshold=0.1), {_ROUNDS: 2}, set()),
         (dict(threshold=0.15), {_ROUNDS: 4}, set()),
         (dict(threshold=0.41), {_ROUNDS: 7}, {_ROUNDS}),
     ],
@@ -80,6 +83,19 @@ def test_loss_of_the_mechanism_and_numbers_of_the_plan(tmp_path):
     assert {*found.values} == {'loss', 'max_loss', 'accuracy'} and found.values['max_loss'] is None
 
 
+def test_interval_is_that_of_students_t():
+    values = [0.31, 0.35, 0.33, 0.30, 0.36]
+    found = results.interval(values)
+    low, high = stats.t.interval(0.95, 4, loc=np.mean(values), scale=stats.sem(values))
+    np.testing.assert_allclose([found.low, found.high], [low, high], rtol=1e-12)
+    assert found.mean == pytest.approx(0.33) and found.count == 5
+    single = results.interval([2.0])
+    assert (single.mean, single.half_width) == (2, None)
+    assert (single.low, single.high) == (-math.inf, math.inf)
+    with pytest.raises(ValueError, match='values=0'):
+        results.interval([])
+
+
 # The seeds differ far more than the points do.
 _SEEDS = [0.1, 0.2, 0.3, 0.4, 0.5]
 _MORE = [0.11, 0.211, 0.309, 0.41, 0.51]
@@ -91,6 +107,7 @@ _LATE, _EARLY = [49.0, 49.0, 49.0], [20.0, 21.0, 19.0]
     [
         # Pairs settle what means do not.
         (_MORE, _SEEDS, 0.0, ((), ()), 'holds', 0.01),
+        (_SEEDS, _MORE, 0.0, ((), ()), 'fails', -0.01),
         ([0.30, 0.302, 0.298, 0.30], [0.30] * 4, -0.02, ((), ()), 'holds', 0),
         ([0.30, 0.302, 0.298, 0.30], [0.30] * 4, 0.0, ((), ()), 'not settled', 0),
         ([0.30, 0.302, 0.298, 0.30], [0.30] * 4, 0.02, ((), ()), 'fails', 0),

@@ -252,3 +252,14 @@ def test_a_preset_makes_plans(name, configs):
         plan = _plan(config)
         assert plan.participation.rounds == int(point.flags['rounds'])
         assert bool(plan.noise_multiplier) == (point.flags['mechanism'] != 'none')
+
+
+def test_clips_of_presets_reach_the_plan(configs):
+    schedules = [_plan(config).clip_schedule for config in configs['exchange']]
+    assert schedules == [(), (), (), ((24, 0.1),), ((24, 0.05),)]
+    # The figure without clipping has neither clipping nor noise.
+    for config in configs['cohort_unclipped']:
+        plan, how = _plan(config), config.optimization
+        assert plan.clip_norm == 1000 and not plan.noise_multiplier
+        assert plan.estimator == accounting.Estimator('clipped', 1.0)
+        assert (how.server_learning_rate, how.server_momentum) == (1, 0)

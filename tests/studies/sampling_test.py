@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import pytest
 
@@ -80,6 +81,19 @@ def test_bandmf_and_the_largest_error(loss):
     banded = dataclasses.replace(_SMALL, loss=loss, mechanism='banded').design(4, error=3.0)
     assert banded.bands == toeplitz.bands == 4
     assert (banded.plan.mechanism.name, banded.error) == ('banded', pytest.approx(3.0))
+
+
+def test_the_search_finds_the_bottom_of_a_valley_with_steps():
+    sizes = (1, 1), (7, 7), (40, 40), (100, 33), (100, 7), (99, 64)
+    for (rounds, most), turn in itertools.product(sizes, (0.2, 1.0, 3.0)):
+
+        def value(groups, rounds=rounds, most=most, turn=turn):
+            turns = -(-rounds // groups)
+            return turn * groups / most + turns / rounds + 1 / groups
+
+        best = min(range(1, most + 1), key=value)
+        found = amplification.searched(rounds, most, value)
+        assert value(found) <= value(best) * (1 + 0.01)
 
 
 @pytest.mark.parametrize(

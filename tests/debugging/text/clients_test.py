@@ -26,13 +26,17 @@ def test_names_of_cases():
     assert ' '.join(case.folder for case in study.cases) == folders
     close = StudyConfig(inject=('encoding',), inject_share=(0.1, 0.1000001)).cases
     assert len({case.folder for case in close}) == len({case.name for case in close}) == 3
+    assert StudyConfig(inject=('encoding',)).cases == (Case(), Case('encoding', 0.1))
+    assert StudyConfig().cases == (Case(),)
 
 
 @pytest.mark.parametrize(
     'inspect, generators',
     [
         ('T1,T3', 'word,char'),
+        ('T2', 'wrong,right'),
         ('T4,T1', 'word,poor,good'),
+        ('T6,T5', 'word'),
     ],
 )
 def test_generators_of_what_is_inspected(inspect, generators):
@@ -63,6 +67,7 @@ def test_parts_of_the_text_are_selected_by_the_model_and_cover_all():
     [
         (dict(inspect=()), 'inspect'),
         (dict(inspect=('T7',)), 'inspect'),
+        (dict(inspect=('T1', 'T1')), 'inspect'),
         (dict(primary_model='model'), 'primary_model'),
         (dict(inject_share=(0.1,)), 'inject_share'),
         (dict(inject=('encoding',), inject_share=(0.0,)), 'inject_share'),

@@ -159,6 +159,23 @@ def test_only_what_is_measured_is_called_not_seen():
 
 
 @pytest.mark.standard
+def test_the_power_is_the_share_of_trainings_in_which_the_fault_is_found():
+    (told,) = (each for each in _diagnose(_CLEAN, _CLEAN).of_faults if each.fault == 'joined_words')
+    rng = np.random.default_rng(7)
+    trait, share = traits.ALL['inner_space'], _CLEAN['inner_space'].value
+    found = 0
+    for _ in range(100):
+        damaged = _moved(share + 0.3 * told.share, trait, rng)
+        pair = [
+            _with(inner_space=(int(rng.binomial(_COUNT, value)), _COUNT))
+            for value in (damaged, _moved(share, trait, rng))
+        ]
+        found += _diagnose(*pair).faults == ('joined_words',)
+    assert 0.5 <= told.power < 0.75
+    assert abs(found / 100 - told.power) < 0.15
+
+
+@pytest.mark.standard
 def test_trainings_that_differ_by_themselves_are_rarely_called_different():
     rng = np.random.default_rng(5)
     verdicts = []

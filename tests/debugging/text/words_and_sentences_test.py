@@ -118,6 +118,17 @@ def test_a_fault_raises_the_trait_that_names_it_and_not_those_of_others(fault, t
     assert all(found[other].hits == 0 for other in named - {trait})
 
 
+def test_the_allowance_is_one_of_log_odds_or_relative():
+    share, mean = traits.ALL['first_unknown'], traits.ALL['length']
+    # A difference of x in log odds is x / spread of its standard deviations.
+    odds = np.log(0.4 / 0.6) - np.log(0.2 / 0.8)
+    assert 0.2 / share.between(0.2, 0.4) == pytest.approx(odds / share.spread)
+    assert share.between(0.3, 0.3) == pytest.approx(share.spread * 0.3 * 0.7)
+    assert share.between(0.0, 0.0) > 0
+    assert mean.between(9.0, 11.0) == pytest.approx(mean.spread * 10)
+    assert share.between(float('nan'), 0.4) == 0
+
+
 _THREE_WORDS = ('fix', 'the', 'bug')
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.config import TaskConfig
-from dpfl.tasks.text import git_log, text_task
+from dpfl.tasks.text import client_texts, git_log, text_task
 from dpfl.tasks.text.author_texts import MAX_BYTES
 from tests.tasks.text import repositories
 from tests.tasks.text.repositories import Commit
@@ -297,6 +297,14 @@ def test_too_few_authors_are_refused_by_the_name_of_the_repository(tmp_path):
         message = f'^data_path={few}: must have texts of at least 2 .* has {has}'
         with pytest.raises(ArgumentError, match=message):
             _open(few)
+
+
+def test_a_full_disk_for_the_copy_is_named(path, monkeypatch):
+    monkeypatch.setattr(
+        client_texts.tempfile, 'TemporaryFile', lambda prefix: open('/dev/full', 'wb')
+    )
+    with pytest.raises(ArgumentError, match='^data_path=.*TMPDIR'):
+        _open(path)
 
 
 def test_many_sentences_are_in_records_that_readers_take(tmp_path, monkeypatch):

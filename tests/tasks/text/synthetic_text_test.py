@@ -9,7 +9,7 @@ import pytest
 
 from dpfl.tasks.text import sentence_process
 from dpfl.tasks.text.synthetic_text import SyntheticText
-from dpfl.tasks.text.tokenization import OOV_ID
+from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 
 _TASK = SyntheticText(vocabulary_size=100, seed=5, sentence_length=10, num_themes=6)
 _PINNED_TOKENS = [
@@ -35,6 +35,26 @@ def test_neighbouring_clients_and_seeds_differ():
     seen = [task.tokens(client).tobytes() for task in (first, second) for client in range(50)]
     seen += [first.tokens(client, 'heldout').tobytes() for client in range(50)]
     assert len(set(seen)) == 150
+
+
+def test_sentences_are_well_formed():
+    tokens = np.concatenate([_TASK.tokens(client) for client in range(50)])
+    assert tokens.dtype == np.int32 and tokens.shape[1] == 11
+    assert (tokens[:, 0] == BOS_ID).all() and tokens.max() < _TASK.vocabulary_size + 4
+    for row in tokens[:, 1:].tolist():
+        words = [*itertools.takewhile(lambda token: token >= OOV_ID, row)]
+        assert len(words) >= _TASK.min_words
+        rest = row[len(words) :]
+        assert rest == ([EOS_ID] + [PAD_ID] * len(rest))[: len(rest)]
+
+
+def test_a_client_writes_by_its_own_themes():
+    task = dataclasses.replace(_TASK, median_sentences=200.0, sentences_spread=0.0)
+    client = int(np.argmax([task._client('text.train', client)[1][-1] for client in range(100)]))
+    openers = task.tokens(client)[:, 1] - 4
+    shares = np.bincount(openers, minlength=6) / len(openers)
+    np.testing.assert_allclose(shares, task._client('text.train', client)[1], atol=0.15)
+    assert shares[-1] > task.theme_prior[-1] + 0.3
 
 
 def test_text_spells_the_tokens():
@@ -160,6 +180,14 @@ def test_client_knowledge_helps_with_the_first_word_only():
     shares = np.random.default_rng(0).dirichlet(concentrations, 200_000).max(axis=1)
     gain = (shares.mean() - process.theme_prior.max()) / _enumerated(process)[3]
     assert ceilings.best - ceilings.without_client == pytest.approx(gain, abs=2e-3)
+
+
+@pytest.mark.parametrize('size', [1, 2, 3, 10])
+def test_largest_share_of_a_uniform_dirichlet(size):
+    # Broken-stick lengths: the expected longest of K pieces is (1 + 1/2 + ... + 1/K) / K.
+    expected = sum(1 / k for k in range(1, size + 1)) / size
+    found = sentence_process.expected_largest_share(np.ones(size))
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.standard

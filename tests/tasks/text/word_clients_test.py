@@ -107,7 +107,9 @@ def test_heldout_clients_are_pooled_up_to_those_that_there_are():
 
 _PAD, _BEGIN, _END = 0, 1, 2
 _LENGTH = 8
-_LANGUAGE = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=_LENGTH, seed=4)
+_LANGUAGE = synthetic_text.SyntheticText(
+    vocabulary_size=60, sentence_length=_LENGTH, num_themes=5, seed=4
+)
 _LANGUAGE_IDS = Vocabulary(tuple(_LANGUAGE.vocabulary)).ids
 
 
@@ -117,7 +119,12 @@ def _sentences(client):
 
 def _windows_by_hand(sentences, length, most=None):
     ids = [[_LANGUAGE_IDS.get(word, 3) for word in words] for words in sentences]
-    tokens = [token for sentence in ids for token in [*sentence, _END]]
+    return _joined(ids, length, most)
+
+
+def _joined(sentences, length, most):
+    """Windows of sentences of token ids."""
+    tokens = [token for ids in sentences for token in [*ids, _END]]
     tokens = [_BEGIN, *tokens[:most]]
     rows = []
     for first in range(0, len(tokens) - 1, length):
@@ -138,6 +145,19 @@ def test_windows_are_those_of_a_loop(length, most):
         np.testing.assert_array_equal(rows['x'][:, 1:], rows['y'][:, :-1])
 
 
+@pytest.mark.parametrize('kind', ['sentences', 'windows'])
+def test_a_client_with_too_little_text_has_no_rows(kind):
+    def rows(client, least):
+        text = dict(packing=kind, sentence_length=_LENGTH, client_min_tokens=least)
+        return _task(_sentences, _LANGUAGE.vocabulary, **text).of_client(client)['y']
+
+    for client in range(5):
+        sentences = _sentences(client)
+        tokens = sum(map(len, sentences)) + (len(sentences) if kind == 'windows' else 0)
+        np.testing.assert_array_equal(rows(client, tokens), rows(client, 0))
+        assert rows(client, tokens).size and not rows(client, tokens + 1).size
+
+
 def _synthetic_task(**text):
     config = TaskConfig(
         model='micro', text=TextConfig(vocabulary_size=60, sentence_length=_LENGTH, **text)
@@ -146,16 +166,28 @@ def _synthetic_task(**text):
 
 
 def test_the_synthetic_task_has_the_rows_of_its_configuration():
+    language = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=_LENGTH, seed=4)
     plain = _synthetic_task()
     assert plain.population is plain.num_test_clients is None
-    examples = word_clients.examples(_LANGUAGE.tokens(3))
+    examples = word_clients.examples(language.tokens(3))
     np.testing.assert_equal(
         plain.client_batches(3, 5, 2, 9), federated_task.batches(examples, 5, 2, 9)
     )
-    # With these limits a part of the clients has too little text; none is held out for that.
+
+    def windows(tokens):
+        """The first 50 tokens of sentences, with ends of sentences, in windows."""
+        words = [[*filter(lambda t: t > _END, row)] for row in tokens.tolist()]
+        return np.array(_joined(words, _LENGTH, 50))
+
     task = _synthetic_task(packing='windows', client_max_tokens=50, client_min_tokens=150)
-    assert 0 < sum(bool(task.client_batches(client, 99, 1, None)) for client in range(20)) < 20
+    found = {client: task.client_batches(client, 99, 1, None) for client in range(20)}
+    for client, batches in found.items():
+        tokens = language.tokens(client)
+        is_long = (tokens > _END).sum() + len(tokens) >= 150
+        expected = [windows(tokens)[:, 1:]] if is_long else []
+        np.testing.assert_equal([batch['y'] for batch in batches], expected)
+    assert 0 < sum(map(bool, found.values())) < 20
+    # Held-out clients are not filtered.
     rows = np.concatenate([batch['x'].numpy() for batch in task.heldout(6, 64)])
-    sentences = [_LANGUAGE.sentences(_LANGUAGE.tokens(client, 'heldout')) for client in range(6)]
-    packed = [_windows_by_hand(each, _LENGTH, 50) for each in sentences]
+    packed = [windows(language.tokens(client, 'heldout')) for client in range(6)]
     np.testing.assert_array_equal(rows, np.concatenate(packed)[:, :-1])
