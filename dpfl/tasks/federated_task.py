@@ -192,10 +192,6 @@ class TaskSource(abc.ABC):
     def load(self) -> FederatedTask:
         """The task."""
 
-    def language_model(self) -> tuple[str, Sequence[str] | None] | None:
-        """Name of the model and its vocabulary; None for a task that is not about words."""
-        return None
-
 
 def hold_out(ids: Iterable[Any], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Divides clients by the digests of their ids; the smallest digests are held out.

@@ -69,16 +69,13 @@ def main() -> None:
         raise command_line.UsageError('--models: must be given')
     seed = _SEED.read().seed
     with command_line.refusing_bad_values():
-        opened = _TASK.read().open(seed, execution.teller(True))
-        language = opened.language_model()
+        task = _TASK.read().open(seed, execution.teller(True)).load()
     # --task allows tasks of words only.
-    assert language is not None and language[1] is not None
-    words = tuple(language[1])
+    assert task.language_model is not None and task.language_model[1] is not None
+    words = tuple(task.language_model[1])
     heads = [head for head in HEADS if head < len(words)]
     if not heads:
         raise command_line.UsageError(f'--vocabulary_size: must be > {min(HEADS)}, is {len(words)}')
-    with command_line.refusing_bad_values():
-        task = opened.load()
     rows = _rows(task, {path: _load(path, words) for path in paths}, words, heads)
     text = '\n\n'.join(_table(i, head, rows) for i, head in enumerate(heads))
     output_flags.show(_FORMAT, {'heads': heads, 'top': TOP, 'models': rows}, text)

@@ -36,9 +36,8 @@ def _user_text(folder, **changes):
 
 
 def _loaded(config, population):
-    opened = config.open(1, lambda text: None)
-    words = opened.language_model()[1]
-    task = opened.load()
+    task = config.open(1, lambda text: None).load()
+    words = task.language_model[1]
     return task, planting.plant(_PLANTING, task, 1, words, population), words
 
 

@@ -256,8 +256,7 @@ class Run:
         population = self.clients()  # Opens the data.
         if text := gaussian.delta_warning(self.config.privacy.delta, population):
             self.tell(text)
-        language = self.source.language_model()
-        task = prepared_task.prepared(self.config.task, self.source.load(), language)
+        task = prepared_task.prepared(self.config.task, self.source.load())
         origin = self._origin
         seeds = {warm_start.EARLIER_SEEDS: list(origin.seeds)} if origin.seeds else {}
         return dataclasses.replace(
@@ -322,8 +321,7 @@ class Run:
             path = None if self.directory is None else self.directory.path
             trained = gan.trained(config, plan, task, storage, path, design)
         else:
-            language = self.source.language_model()
-            trained = fedavg.trained(config, plan, task, language, storage, design)
+            trained = fedavg.trained(config, plan, task, storage, design)
         return Experiment(
             record=self.record(task),
             sampler=sampler(config.seed),

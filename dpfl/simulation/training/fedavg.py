@@ -1,6 +1,6 @@
 """What is particular to runs that train a model by DP-FedAvg or DP-FedSGD."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting, mechanisms
@@ -56,15 +56,11 @@ class _OwnTask(TaskSource):
     def load(self) -> FederatedTask:
         return self._task
 
-    def language_model(self) -> tuple[str, Sequence[str] | None] | None:
-        return self._task.language_model
-
 
 def trained(
     config: TrainConfig,
     plan: accounting.PrivacyPlan,
     task: FederatedTask,
-    language: tuple[str, Sequence[str] | None] | None,
     storage: mechanisms.NoiseStorage,
     design: 'CanaryDesign | None',
 ) -> dict[str, Any]:
@@ -74,7 +70,6 @@ def trained(
       config: the configuration of the run.
       plan: its plan.
       task: the task, with its initial model.
-      language: name of the language model and its vocabulary; None for another model.
       storage: where past noise is kept.
       design: of the canaries of the audit; None without one.
 
@@ -110,7 +105,7 @@ def trained(
         supplied_noise=storage.is_supplied,
         canaries=None if design is None else design.added(),
     )
-    num_heldout = config.evaluation.eval_clients
+    num_heldout, language = config.evaluation.eval_clients, task.language_model
     return dict(
         process=process,
         **drawn_examples.of_run(task, optimization, config.seed),

@@ -217,32 +217,22 @@ def _adjacency(config: TrainConfig) -> str:
     return 'zero_out' if config.privacy.adjacency == 'zero_out' else 'replace_one'
 
 
-def prepared(
-    config: TaskConfig | ImageTaskConfig,
-    task: FederatedTask,
-    language: tuple[str, Sequence[str] | None] | None,
-) -> FederatedTask:
+def prepared(config: TaskConfig | ImageTaskConfig, task: FederatedTask) -> FederatedTask:
     """The task as it is trained.
 
     Args:
       config: the settings of the selection, and of the first weights.
       task: the task as it was opened.
-      language: name of the language model and its vocabulary; None for another model.
 
     Raises:
       ArgumentError: if the configuration does not fit the task, or a model cannot be read.
     """
     if isinstance(config, ImageTaskConfig):  # Of a GAN, which begins anew.
         return task
-    selected = _selected(config.selection, task, language)
-    return _warm_started(config, selected, language)
+    return _warm_started(config, _selected(config.selection, task))
 
 
-def _selected(
-    config: SelectionConfig,
-    task: FederatedTask,
-    language: tuple[str, Sequence[str] | None] | None,
-) -> FederatedTask:
+def _selected(config: SelectionConfig, task: FederatedTask) -> FederatedTask:
     """The task with the selection of the configuration, if there is one."""
     if not config.is_given:
         return task
@@ -251,8 +241,8 @@ def _selected(
 
     scores, path = None, config.selection_model
     if path is not None:
-        assert language is not None  # The settings refuse other tasks.
-        model = saved_model('selection_model', path, language[1])
+        assert task.language_model is not None  # The settings refuse other tasks.
+        model = saved_model('selection_model', path, task.language_model[1])
         scores = generation.scorer(model.architecture, model.weights)
         task = _with_fingerprint(task, 'selection_model', model.digest())
     return selection.select(config, task, scores)
@@ -273,18 +263,16 @@ def saved_model(name: str, path: str, words: Sequence[str] | None) -> 'saved_mod
     return model
 
 
-def _warm_started(
-    config: TaskConfig, task: FederatedTask, language: tuple[str, Sequence[str] | None] | None
-) -> FederatedTask:
+def _warm_started(config: TaskConfig, task: FederatedTask) -> FederatedTask:
     """The task, starting from the weights of `warm_start` if the configuration has one."""
     path = config.warm_start
     if path is None:
         return task
-    if language is None:
+    if task.language_model is None:
         raise ArgumentError('warm_start', path, 'only works for language models')
     from dpfl.tasks.text.models import architectures
 
-    name, words = language
+    name, words = task.language_model
     model = saved_model('warm_start', path, words)
     if model.name != name:
         raise ArgumentError(

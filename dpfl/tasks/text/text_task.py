@@ -80,8 +80,8 @@ class WordTask(federated_task.ClientData):
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     public_text: str | None = None
 
-    def with_model(self, model: Any) -> federated_task.FederatedTask:
-        """The task as training takes it, with a model of the token ids of the vocabulary."""
+    def with_model(self, name: str, model: Any) -> federated_task.FederatedTask:
+        """The task as training takes it, with a model of that name for the vocabulary."""
         from dpfl.tasks.text.models import metrics
 
         def with_sentences(
@@ -93,7 +93,7 @@ class WordTask(federated_task.ClientData):
                 lambda client: itertools.chain(sentences.get(client, ()), own.sentences(client)),
             )
             data = dataclasses.replace(self.data, training=more)
-            return dataclasses.replace(self, data=data).with_model(model)
+            return dataclasses.replace(self, data=data).with_model(name, model)
 
         population, tested = (
             None if clients is None or clients.count == ENDLESS else clients.count
@@ -115,6 +115,7 @@ class WordTask(federated_task.ClientData):
             fingerprints=self.data.fingerprints,
             not_covered=self.not_covered,
             found=self.found,
+            language_model=(name, self.vocabulary.words),
         )
 
     def of_client(self, client: int, limit: int | None = None) -> federated_task.Examples:
@@ -455,10 +456,6 @@ class TextTask(TaskSource):
         """The words that the model knows; reads the data only if the words are made of them."""
         return self._public or self.word_task.vocabulary
 
-    def language_model(self) -> tuple[str, Sequence[str]]:
-        """Name of the model and its vocabulary."""
-        return self._model, self._vocabulary.words
-
     def num_clients(self) -> int | None:
         """As in the base class."""
         return None if self._is_synthetic else self.clients.training.count
@@ -499,7 +496,7 @@ class TextTask(TaskSource):
             read = map(heldout.sentences, range(min(_COVERAGE_CLIENTS, heldout.count)))
             for line in text_statistics.coverage(read, self.word_task.vocabulary):
                 self._tell(line)
-        return self.word_task.with_model(model)
+        return self.word_task.with_model(self._model, model)
 
 
 def _vocabulary_source(config: TextConfig) -> str:

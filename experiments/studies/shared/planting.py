@@ -276,13 +276,11 @@ def train(
     planted.check_run(config)
     opened = config.task.open(config.seed, execution.teller(progress))
     population = opened.population(config.sampling.population)
-    language = opened.language_model()
+    task = opened.load()
     # It is a task of text.
-    assert language is not None and language[1] is not None
-    task = plant(planted, opened.load(), config.seed, language[1], population)
+    assert task.language_model is not None and task.language_model[1] is not None
     task = dataclasses.replace(
-        task,
-        language_model=language,
+        plant(planted, task, config.seed, task.language_model[1], population),
         made_from={**config.task.flat(), **{_RECORDED + k: v for k, v in planted.flat().items()}},
     )
     config = dataclasses.replace(config, task=TaskConfig(task=CUSTOM))

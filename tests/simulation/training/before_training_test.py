@@ -50,7 +50,7 @@ def test_the_guarantee_counts_the_words(config):
     # Who opens the finished run has the words of its model, not all that were found.
     kept = prepared_task.of_run(config, kept=prepared_task.recorded(run.directory))
     opened = config.task.open(config.seed, lambda text: None, kept)
-    assert list(opened.language_model()[1]) == words[:12]
+    assert list(opened.load().language_model[1]) == words[:12]
     # The guarantee is that of the rounds together with the draw.
     plan, before = run.report.plan, _WORDS.before()
     assert plan.before == (before,)

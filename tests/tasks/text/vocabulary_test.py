@@ -134,7 +134,7 @@ def test_public_text_is_read_once_for_a_run(tmp_path, monkeypatch):
     file = small_files.write_json_lines(tmp_path / 'texts.jsonl')
     values = {'task': 'user_text', 'data_path': str(file), 'vocabulary_text': str(file)}
     opened = TaskConfig().with_values(values).open(0, lambda text: None)
-    opened.num_parameters(), opened.num_clients(), opened.most_parameters(), opened.language_model()
+    opened.num_parameters(), opened.num_clients(), opened.most_parameters(), opened.load()
     assert len(reads) == 1
 
 
@@ -168,9 +168,9 @@ def _source(**text):
 def test_models_of_all_sizes_have_the_same_text(packing):
     small = _source(vocabulary_size=25, language_size=60, packing=packing)
     large = _source(vocabulary_size=60, language_size=60, packing=packing)
-    (_, few), (_, all_words) = small.language_model(), large.language_model()
-    assert few == all_words[:25] and {*all_words} == {*_LANGUAGE.vocabulary}
     tasks = small.load(), large.load()
+    (_, few), (_, all_words) = (task.language_model for task in tasks)
+    assert few == all_words[:25] and {*all_words} == {*_LANGUAGE.vocabulary}
     assert small.num_parameters() < large.num_parameters()
     for read in (
         *(lambda task, i=i: task.client_batches(i, 10**4, 1, None)[0]['y'] for i in range(4)),
