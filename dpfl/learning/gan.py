@@ -20,6 +20,7 @@ secret: the noise of the privacy plan does not come from them.
 """
 
 import collections
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,8 @@ _CLIENTS, _SERVER = 0, 1
 _INPUTS, _PLACES = 0, 1
 # The norm of a gradient that is exactly zero has no derivative.
 _SQUARED_NORM_FLOOR = 1e-10
+
+_Weights = tff.learning.models.ModelWeights
 
 
 class Setting(NamedTuple):
@@ -198,59 +201,85 @@ def discriminator_model(
     )
 
 
-def _trained_generator(
-    model: gan_models.GanModel,
-    optimizer: tff.learning.optimizers.Optimizer,
-    discriminator: Any,
-    setting: Setting,
-    optimizer_state: Any,
-    *,
-    steps: Any,
-    batch_size: int,
-) -> tuple[Setting, Any, tf.Tensor]:
-    """The generator's part of a round (GenUpdate in [Augenstein20], algorithm 1); uses no data.
-
-    Args:
-      model: generator and discriminator.
-      optimizer: of the generator.
-      discriminator: its weights after this round's noised update.
-      setting: of this round.
-      optimizer_state: of the generator's optimizer.
-      steps: number of steps, an integer scalar; may be 0.
-      batch_size: images per step.
-
-    Returns:
-      The setting of the next round, the state of the optimizer, and the mean loss over the steps (0
-      without steps).
-    """
-    round_key = draws.derive(draws.derive(setting.key, setting.round), _SERVER)
-
-    def step(index, generator, state, total):
-        inputs = random_inputs(draws.derive(round_key, index), batch_size, model.input_size)
-        with tf.GradientTape() as tape:
-            tape.watch(generator)
-            loss = -tf.reduce_mean(model.score(discriminator, model.generate(generator, inputs)))
-        state, generator = optimizer.next(state, generator, tape.gradient(loss, generator))
-        return index + 1, generator, state, total + loss
-
-    count = tf.convert_to_tensor(steps)
-    _, generator, optimizer_state, total = tf.while_loop(
-        lambda index, *_: index < count,
-        step,
-        (tf.zeros([], count.dtype), setting.generator, optimizer_state, tf.zeros([])),
-    )
-    loss = tf.math.divide_no_nan(total, tf.cast(count, tf.float32))
-    return setting._replace(generator=generator, round=setting.round + 1), optimizer_state, loss
-
-
-_Weights = tff.learning.models.ModelWeights
-
-
 class FinalizerState(NamedTuple):
     """States of the two optimizers at the server."""
 
     discriminator: Any
     generator: Any
+
+
+def _with_generator(
+    finalizer: tff.learning.templates.FinalizerProcess,
+    model: gan_models.GanModel,
+    optimizer: tff.learning.optimizers.Optimizer,
+    steps: int,
+    batch_size: int,
+) -> tff.learning.templates.FinalizerProcess:
+    """The server's part of a round: the discriminator's step, and then the generator's training.
+
+    The generator's part is GenUpdate in [Augenstein20], algorithm 1; it uses no data. Its mean loss
+    over the steps, 0 without steps, is the measurement `generator_loss`.
+
+    Args:
+      finalizer: applies the noised mean to the discriminator.
+      model: generator and discriminator.
+      optimizer: of the generator.
+      steps: training steps of the generator; may be 0.
+      batch_size: images per step.
+    """
+    _, weights_type, mean_type = finalizer.next.type_signature.parameter
+    measurements_type = finalizer.next.type_signature.result.measurements
+
+    @tff.tensorflow.computation
+    def initial_optimizer_state():
+        specs = [tf.TensorSpec(w.shape, w.dtype) for w in model.initial_generator]
+        return optimizer.initialize(tuple(specs))
+
+    optimizer_type = initial_optimizer_state.type_signature.result
+
+    @tff.tensorflow.computation(weights_type.member, optimizer_type, measurements_type.member)
+    @tf.function
+    def train_generator(weights, optimizer_state, measurements):
+        discriminator, setting = tuple(weights.trainable), Setting.of(weights.non_trainable)
+        round_key = draws.derive(draws.derive(setting.key, setting.round), _SERVER)
+
+        def step(index, generator, state, total):
+            inputs = random_inputs(draws.derive(round_key, index), batch_size, model.input_size)
+            with tf.GradientTape() as tape:
+                tape.watch(generator)
+                generated = model.generate(generator, inputs)
+                loss = -tf.reduce_mean(model.score(discriminator, generated))
+            state, generator = optimizer.next(state, generator, tape.gradient(loss, generator))
+            return index + 1, generator, state, total + loss
+
+        _, generator, optimizer_state, total = tf.while_loop(
+            lambda index, *_: index < steps,
+            step,
+            (0, setting.generator, optimizer_state, tf.zeros([])),
+        )
+        setting = setting._replace(generator=generator, round=setting.round + 1)
+        loss = tf.math.divide_no_nan(total, float(steps))
+        return (
+            _Weights(weights.trainable, setting.weights),
+            optimizer_state,
+            collections.OrderedDict(measurements, generator_loss=loss),
+        )
+
+    @tff.federated_computation
+    def initialize():
+        generator = tff.federated_eval(initial_optimizer_state, tff.SERVER)
+        return tff.federated_zip(FinalizerState(finalizer.initialize(), generator))
+
+    @tff.federated_computation(initialize.type_signature.result, weights_type, mean_type)
+    def next_round(state, weights, mean):
+        output = finalizer.next(state.discriminator, weights, mean)
+        weights, generator, measurements = tff.federated_map(
+            train_generator, (output.result, state.generator, output.measurements)
+        )
+        state = tff.federated_zip(FinalizerState(output.state, generator))
+        return tff.templates.MeasuredProcessOutput(state, weights, measurements)
+
+    return tff.learning.templates.FinalizerProcess(initialize, next_round)
 
 
 def build_dp_fedavg_gan(
@@ -295,7 +324,8 @@ def build_dp_fedavg_gan(
       A process that takes shards of batches that match `model.input_spec`. The model in its state
       is the discriminator; its non-trainable weights are a `Setting`. `get_model_weights`
       returns the generator, the result of a run, as the trainable weights, and the discriminator
-      and the number of rounds as the others; `gan_weights` names them.
+      and the number of rounds as the others; `gan_weights` names them. The mean loss of the
+      generator in a round is the metric `generator_loss` of the finalizer.
 
     Raises:
       ValueError: if an argument is out of range.
@@ -327,26 +357,32 @@ def build_dp_fedavg_gan(
         clip=clip,
         supplied_noise=supplied_noise,
         canaries=canaries,
-    )
-
-    @tf.function
-    def train_generator(weights, optimizer_state):
-        setting = Setting.of(weights.non_trainable)
-        return _trained_generator(
-            model,
-            generator_optimizer,
-            tuple(weights.trainable),
-            setting,
-            optimizer_state,
-            steps=generator_steps,
+        extend_server=functools.partial(
+            _with_generator,
+            model=model,
+            optimizer=generator_optimizer,
+            steps=int(generator_steps),
             batch_size=generator_batch_size,
-        )
+        ),
+    )
+    state_type = inner.initialize.type_signature.result.member
 
-    def initial_optimizer_state():
-        specs = [tf.TensorSpec(w.shape, w.dtype) for w in model.initial_generator]
-        return generator_optimizer.initialize(tuple(specs))
+    @tff.tensorflow.computation(state_type)
+    def get_model_weights(state):
+        weights = state.global_model_weights
+        setting = Setting.of(weights.non_trainable)
+        return _Weights(setting.generator, (*weights.trainable, setting.round))
 
-    return _with_generator(inner, initial_optimizer_state, train_generator)
+    @tff.tensorflow.computation(state_type, get_model_weights.type_signature.result)
+    def set_model_weights(state, weights):
+        given = gan_weights(weights)
+        before = Setting.of(state.global_model_weights.non_trainable)
+        setting = Setting(given.generator, before.key, given.round)
+        return state._replace(global_model_weights=_Weights(given.discriminator, setting.weights))
+
+    return tff.learning.templates.LearningProcess(
+        inner.initialize, inner.next, get_model_weights, set_model_weights
+    )
 
 
 class GanWeights(NamedTuple):
@@ -382,90 +418,3 @@ def gan_weights(weights: tff.learning.models.ModelWeights) -> GanWeights:
     """
     *discriminator, round_index = weights.non_trainable
     return GanWeights(tuple(weights.trainable), tuple(discriminator), round_index)
-
-
-def _with_generator(inner, initial_optimizer_state, train_generator):
-    """A process that trains a generator after each round of a discriminator's process.
-
-    Args:
-      inner: process of the discriminator.
-      initial_optimizer_state: () -> state of the generator's optimizer.
-      train_generator: (weights of the inner process, state of the generator's optimizer) ->
-        (setting of the next round, state of the optimizer, mean loss).
-    """
-    inner_type = inner.initialize.type_signature.result.member
-    initial_generator_state = tff.tensorflow.computation(initial_optimizer_state)
-    generator_type = initial_generator_state.type_signature.result
-
-    @tff.tensorflow.computation(inner_type, generator_type)
-    def join(inner_state, generator_state):
-        return inner_state._replace(
-            finalizer=FinalizerState(inner_state.finalizer, generator_state)
-        )
-
-    state_type = join.type_signature.result
-
-    @tff.tensorflow.computation(state_type)
-    def inner_state_of(state):
-        return state._replace(finalizer=state.finalizer.discriminator)
-
-    @tff.tensorflow.computation(state_type)
-    def generator_state_of(state):
-        return state.finalizer.generator
-
-    @tff.federated_computation
-    def initialize():
-        return tff.federated_map(
-            join, (inner.initialize(), tff.federated_eval(initial_generator_state, tff.SERVER))
-        )
-
-    @tff.tensorflow.computation(inner_type, generator_type)
-    def post_process(inner_state, generator_state):
-        weights = inner_state.global_model_weights
-        setting, generator_state, loss = train_generator(weights, generator_state)
-        state = inner_state._replace(
-            global_model_weights=_Weights(weights.trainable, setting.weights),
-            finalizer=FinalizerState(inner_state.finalizer, generator_state),
-        )
-        return state, collections.OrderedDict(loss=loss)
-
-    @tff.federated_computation(
-        tff.FederatedType(state_type, tff.SERVER), inner.next.type_signature.parameter[1]
-    )
-    def next_round(state, shards):
-        output = inner.next(tff.federated_map(inner_state_of, state), shards)
-        # From here on the shards matter only through what the plan covers.
-        new_state, generator_metrics = tff.federated_map(
-            post_process, (output.state, tff.federated_map(generator_state_of, state))
-        )
-        measurements = collections.OrderedDict(
-            distributor=output.metrics['distributor'],
-            client_work=output.metrics['client_work'],
-            aggregator=output.metrics['aggregator'],
-            finalizer=output.metrics['finalizer'],
-            generator=generator_metrics,
-        )
-        return tff.learning.templates.LearningProcessOutput(
-            new_state, tff.federated_zip(measurements)
-        )
-
-    return _learning_process(initialize, next_round, state_type)
-
-
-def _learning_process(initialize, next_round, state_type):
-    @tff.tensorflow.computation(state_type)
-    def get_model_weights(state):
-        weights = state.global_model_weights
-        setting = Setting.of(weights.non_trainable)
-        return _Weights(setting.generator, (*weights.trainable, setting.round))
-
-    @tff.tensorflow.computation(state_type, get_model_weights.type_signature.result)
-    def set_model_weights(state, weights):
-        given = gan_weights(weights)
-        before = Setting.of(state.global_model_weights.non_trainable)
-        setting = Setting(given.generator, before.key, given.round)
-        return state._replace(global_model_weights=_Weights(given.discriminator, setting.weights))
-
-    return tff.learning.templates.LearningProcess(
-        initialize, next_round, get_model_weights, set_model_weights
-    )

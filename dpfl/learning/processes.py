@@ -39,6 +39,10 @@ def build_dp_fedavg(
     clip_each_batch: bool = False,
     supplied_noise: bool = False,
     canaries: audited_query.Canaries | None = None,
+    extend_server: Callable[
+        [tff.learning.templates.FinalizerProcess], tff.learning.templates.FinalizerProcess
+    ]
+    | None = None,
 ) -> tff.learning.templates.LearningProcess:
     """Federated averaging with correlated noise ([McMahan24], algorithm 1).
 
@@ -70,6 +74,9 @@ def build_dp_fedavg(
       supplied_noise: whether a ring (`aggregators.build_noise_ring`) keeps past noise outside of
         the state. Every state must then pass through it before its round.
       canaries: clients with known updates, for an audit; as in `aggregators.build_query`.
+      extend_server: maps the finalizer, which gives the noised mean to the server optimizer, to one
+        that does more with it. It has no access to the clients' data: what it computes has the
+        guarantee of the plan, too (post-processing).
 
     Returns:
       A process whose state holds the model, the optimizer and the noise. Its `next` takes the
@@ -161,7 +168,12 @@ def build_dp_fedavg(
         weighted=weighted,
         client_epochs=client_epochs,
     )
-    return _compose(model, work, query, server_optimizer_fn, train_metrics)
+    finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
+        server_optimizer_fn, weights_type
+    )
+    if extend_server is not None:
+        finalizer = extend_server(finalizer)
+    return _compose(model, work, query, finalizer, train_metrics)
 
 
 def _initial_weights(model):
@@ -177,7 +189,7 @@ def _compose(
     model: tff.learning.models.FunctionalModel,
     build_shard_work: Callable[[], Callable],
     query: tfp.DPQuery,
-    server_optimizer_fn: tff.learning.optimizers.Optimizer,
+    finalizer: tff.learning.templates.FinalizerProcess,
     train_metrics: bool,
 ) -> tff.learning.templates.LearningProcess:
     """The process. States and metrics are where `tff.learning` has them."""
@@ -185,9 +197,6 @@ def _compose(
     weights_type = initial_weights.type_signature.result
     initial_query_state = tff.tensorflow.computation(query.initial_global_state)
     query_type = initial_query_state.type_signature.result
-    finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
-        server_optimizer_fn, weights_type
-    )
 
     @tff.federated_computation
     def initialize():

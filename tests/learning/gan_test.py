@@ -114,7 +114,7 @@ def test_below_the_clip_norm_rounds_are_plain_federated_steps_and_noise():
         _assert_close(weights.discriminator, reference.discriminator)
         _assert_close(weights.generator, reference.generator)
         assert weights.round == t + 1
-        assert output.metrics['generator']['loss']
+        assert output.metrics['finalizer']['generator_loss']
         assert {'discriminator_loss', 'critic_gap'} == set(output.metrics['client_work']['train'])
         assert np.abs(noise[0]).max() > 1e-2
 
