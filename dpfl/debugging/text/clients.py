@@ -5,7 +5,7 @@ TensorFlow is loaded on demand.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,27 +27,6 @@ _FIRST_HELDOUT = 2**63
 _SYNTHETIC: dict[str, Any] = dict(num_themes=6, function_share=0.02)
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
-    """Clients as they are, and the vocabulary of the word model.
-
-    Attributes:
-      training: Clients to train on.
-      heldout: Clients to evaluate on.
-      vocabulary: Words that have a token id.
-      max_tokens: Number of words of a client that are used, the first ones; None for all.
-      not_covered: Properties of the data that no guarantee covers, a sentence each.
-      description: Where the words of real text are from, as in `FederatedTask`.
-    """
-
-    training: word_clients.WordClients
-    heldout: word_clients.WordClients
-    vocabulary: vocabulary.Vocabulary
-    max_tokens: int | None = None
-    not_covered: tuple[str, ...] = ()
-    description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
 class OpenedText:
     """The text of a configuration. It is opened once, when it is first needed.
 
@@ -60,11 +39,6 @@ class OpenedText:
         self.config = config
         self._seed = seed
 
-    @functools.cached_property
-    def _real(self) -> text_task.WordTask:
-        config = TaskConfig(task=self.config.task, data=self.config.data, text=self.config.text)
-        return text_task.TextTask(config, self._seed, execution.teller(True)).word_task
-
     def population(self, given: int | None) -> int:
         """Number of clients to train on.
 
@@ -75,24 +49,17 @@ class OpenedText:
           ArgumentError: If the data have fewer clients.
         """
         is_synthetic = self.config.task == 'synthetic_text'
-        available = None if is_synthetic else self._real.data.training.count
+        available = None if is_synthetic else self.text.data.training.count
         return federated_task.population(given, available)
 
     @functools.cached_property
-    def text(self) -> Text:
+    def text(self) -> text_task.WordTask:
         """Clients as they are, and the vocabulary of the word model."""
         from dpfl.tasks.text import synthetic_text
 
         if self.config.task != 'synthetic_text':
-            task = self._real
-            return Text(
-                task.data.training,
-                task.data.heldout,
-                task.vocabulary,
-                task.text.client_max_tokens or None,
-                task.not_covered,
-                {'vocabulary': task.data.description['vocabulary']},
-            )
+            config = TaskConfig(task=self.config.task, data=self.config.data, text=self.config.text)
+            return text_task.TextTask(config, self._seed, execution.teller(True)).word_task
         data_sets.refuse(self.config.data, self.config.task)
         language = synthetic_text.SyntheticText(
             vocabulary_size=text_task.vocabulary_size(self.config.text),
@@ -108,8 +75,8 @@ class OpenedText:
             )
 
         words = vocabulary.Vocabulary(tuple(language.vocabulary))
-        most = self.config.text.client_max_tokens or None
-        return Text(clients(0), clients(_FIRST_HELDOUT), words, most)
+        data = word_clients.TextData(clients(0), clients(_FIRST_HELDOUT))
+        return text_task.WordTask(data, words, self.config.text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +111,7 @@ class Task:
 
 def task(
     kind: str,
-    text: Text,
+    text: text_task.WordTask,
     case: Case,
     config: StudyConfig,
     sentence_length: int,
@@ -167,7 +134,7 @@ def task(
     ids = text.vocabulary.ids
 
     def sentences(clients):
-        limited = _limited(clients, text.max_tokens)
+        limited = _limited(clients, text.text.client_max_tokens or None)
         if case.fault is None:
             return limited.sentences
         return faults.inject(limited, case.fault, case.share, seed).sentences
@@ -181,8 +148,8 @@ def task(
         return tokenization.encode_words(unknown, config.word_length)
 
     rows = word_rows if kind == WORD else char_rows
-    training, heldout = sentences(text.training), sentences(text.heldout)
-    clients = range(min(eval_clients, text.heldout.count))
+    training, heldout = sentences(text.data.training), sentences(text.data.heldout)
+    clients = range(min(eval_clients, text.data.heldout.count))
     return Task(
         model=config.model(kind),
         words=text.vocabulary.words if kind == WORD else None,

@@ -227,6 +227,7 @@ class Study:
             return word_clients.examples(task.rows(client))
 
         heldout = word_clients.examples(task.heldout)
+        text = self.opened.text
         is_real = self.opened.config.task in REAL_TASKS
         is_duplicated = is_real and case.fault == 'duplicated_client'
         federated = federated_task.FederatedTask(
@@ -235,10 +236,11 @@ class Study:
             client_batches=functools.partial(federated_task.client_batches, examples),
             heldout=lambda clients, batch_size: federated_task.dataset(heldout, batch_size),
             not_covered=(
-                *self.opened.text.not_covered,
+                *text.not_covered,
                 *([NOT_COVERED_OF_DUPLICATES] if is_duplicated else []),
             ),
-            description=self.opened.text.description,
+            # Without the counts of clients and of records.
+            description={k: v for k, v in text.data.description.items() if k == 'vocabulary'},
             made_from=made_from,
             language_model=(task.model, task.words),
         )

@@ -8,14 +8,16 @@ import pytest
 from dpfl.debugging.diagnosis import Learned
 from dpfl.debugging.text import against_model, clients, diagnosis, traits
 from dpfl.debugging.text.config import Case, StudyConfig
+from dpfl.tasks.config import TextConfig
 from dpfl.tasks.text.models import generation, saved_models
+from dpfl.tasks.text.text_task import WordTask
 from dpfl.tasks.text.vocabulary import Vocabulary
-from dpfl.tasks.text.word_clients import WordClients
+from dpfl.tasks.text.word_clients import TextData, WordClients
 from tests.tasks.text.models import reference
 
 _WORDS = tuple(f'w{i}' for i in range(12))
 _CLIENTS = WordClients(3, lambda client: [['w1', 'w2', 'w3'], ['w4', 'w1', 'w2']] * 20)
-_TEXT = clients.Text(_CLIENTS, _CLIENTS, Vocabulary(_WORDS))
+_TEXT = WordTask(TextData(_CLIENTS, _CLIENTS), Vocabulary(_WORDS), TextConfig())
 _NONE = diagnosis.Question()
 
 

@@ -11,10 +11,11 @@ from dpfl.debugging.text import study as study_lib
 from dpfl.debugging.text.config import Case, StudyConfig
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks import federated_task
-from dpfl.tasks.config import TextTaskConfig, has_words_of_clients
+from dpfl.tasks.config import TextConfig, TextTaskConfig, has_words_of_clients
 from dpfl.tasks.text import tokenization, word_clients
+from dpfl.tasks.text.text_task import WordTask
 from dpfl.tasks.text.vocabulary import Vocabulary
-from dpfl.tasks.text.word_clients import WordClients
+from dpfl.tasks.text.word_clients import TextData, WordClients
 from tests import text_files
 
 
@@ -115,7 +116,8 @@ def test_another_study_in_the_same_directory_is_not_written_over(tmp_path):
 _SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
 _CLIENTS = WordClients(4, lambda client: [words[:] for words in _SENTENCES])
 _HELDOUT = WordClients(2, _CLIENTS.sentences)
-_TEXT = clients.Text(_CLIENTS, _HELDOUT, Vocabulary(('good', 'day', 'to')))
+_WORDS = Vocabulary(('good', 'day', 'to'))
+_TEXT = WordTask(TextData(_CLIENTS, _HELDOUT), _WORDS, TextConfig())
 
 
 def _task(kind, share, text=_TEXT, **changes):
@@ -149,7 +151,7 @@ def test_the_character_model_sees_the_words_outside_the_vocabulary_only():
 
 @pytest.mark.parametrize('kind', config.KINDS)
 def test_a_client_gives_at_most_its_first_words(kind):
-    text = clients.Text(_CLIENTS, _CLIENTS, _TEXT.vocabulary, max_tokens=5)
+    text = WordTask(TextData(_CLIENTS, _CLIENTS), _WORDS, TextConfig(client_max_tokens=5))
     rows = _task(kind, 0, text).rows(0)
     assert len(rows) == 2
     if kind == 'word':
