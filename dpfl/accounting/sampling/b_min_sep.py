@@ -251,6 +251,10 @@ class BMinSep(Estimated):
     """
 
     name: ClassVar[str] = 'b_min_sep'
+    help: ClassVar[str] = (
+        'each client that took part in none of the last --groups - 1 rounds, with one '
+        'probability, for banded noise too; epsilon is estimated'
+    )
     statistics = separated_evidence.STATISTICS
 
     @classmethod

@@ -266,6 +266,10 @@ class BallsInBins(_InBins):
     """
 
     name: ClassVar[str] = 'balls_in_bins'
+    help: ClassVar[str] = (
+        'each client in every round of one of --groups bins, for any noise but trees; epsilon '
+        'is estimated'
+    )
     picks_anew: ClassVar[bool] = False
 
     def schema(self, rounds: int) -> Participation:
@@ -301,6 +305,10 @@ class RandomAllocation(_InBins):
     """
 
     name: ClassVar[str] = 'random_allocation'
+    help: ClassVar[str] = (
+        'each client in one random round of each --groups, for any noise but trees; epsilon is '
+        'estimated'
+    )
     picks_anew: ClassVar[bool] = True
 
     def schema(self, rounds: int) -> Participation:

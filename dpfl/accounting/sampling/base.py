@@ -50,6 +50,8 @@ class Sampling(_json.JsonFields, Part):
 
     # In flags and files.
     name: ClassVar[str]
+    # What the flag `sampling` says of it.
+    help: ClassVar[str]
     # The adjacencies for which the guarantee is shown.
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out',)
     # Whether it is shown for groups of clients too.

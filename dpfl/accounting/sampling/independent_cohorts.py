@@ -202,6 +202,7 @@ class WithoutReplacement(IndependentRounds):
     """
 
     name: ClassVar[str] = 'without_replacement'
+    help: ClassVar[str] = 'a random sample of the planned size in every round'
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one', 'replace_one_half_shift')
     covers_groups: ClassVar[bool] = True
     has_one_size: ClassVar[bool] = True
@@ -270,6 +271,7 @@ class Poisson(IndependentRounds):
     """
 
     name: ClassVar[str] = 'poisson'
+    help: ClassVar[str] = 'each client with one probability in every round'
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one')
     covers_groups: ClassVar[bool] = True
 
@@ -324,6 +326,7 @@ class TruncatedPoisson(Poisson):
     """
 
     name: ClassVar[str] = 'truncated_poisson'
+    help: ClassVar[str] = 'poisson with a largest cohort, --cohort_cap'
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out',)
     covers_groups: ClassVar[bool] = False
 
@@ -396,6 +399,7 @@ class CyclicPoisson(Poisson):
     """
 
     name: ClassVar[str] = 'cyclic_poisson'
+    help: ClassVar[str] = 'poisson within --groups that take turns, for banded noise too'
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out',)
     # Members of different groups share rows of the strategy, so that their turns do not compose.
     covers_groups: ClassVar[bool] = False

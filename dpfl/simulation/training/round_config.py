@@ -56,13 +56,9 @@ class SamplingConfig(ParticipationConfig):
         'min_separation',
         'How cohorts are chosen. min_separation: in turn, so that the schema holds; timer: by a '
         'simulated population of devices with timers; uniform: at random, but the guarantee does '
-        'not rely on it; poisson and without_replacement: at random, and the guarantee relies on '
-        'it; cyclic_poisson: the same as poisson within --groups that take turns, for banded noise '
-        'too; truncated_poisson: poisson with a largest cohort, --cohort_cap; balls_in_bins: each '
-        'client in every round of one of --groups bins; random_allocation: each client in one '
-        'random round of each --groups; these two are for any noise but trees. b_min_sep: each '
-        'client that took part in none of the last --groups - 1 rounds, with one probability; for '
-        'banded noise too. The epsilon of the last three is estimated.',
+        'not rely on it; with the others it does. '
+        + '. '.join(f'{name}: {kind.help}' for name, kind in kinds.KINDS.items())
+        + '.',
         choices=lambda: (*_OTHERS, *kinds.KINDS),
     )
     population: int | None = setting(
