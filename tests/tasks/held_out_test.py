@@ -154,7 +154,7 @@ def test_text_of_studies_is_divided_too(task, tmp_path):
         (tmp_path / 'words').write_text('\n'.join(_WORDS))
         values = {'data_path': _user_text(tmp_path), 'vocabulary_file': tmp_path / 'words'}
     given = config.TextTaskConfig(task=task).with_values({k: str(v) for k, v in values.items()})
-    opened = OpenedText(given, 3).text
+    opened = OpenedText(given, 3).text.data
     sides = [
         {tuple(map(tuple, part.sentences(i))) for i in range(min(part.count, 20))}
         for part in (opened.training, opened.heldout)
