@@ -11,8 +11,10 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.evidence import separated
+from dpfl.accounting.sampling import kinds
 from dpfl.simulation import population, sampling
 from tests import sampling_oracles
+from tests.accounting import plans
 
 _ROUNDS, _POPULATION, _CLIENTS = 20, 60, 5
 _APART = Participation(_ROUNDS, 4, 2)
@@ -202,6 +204,35 @@ def test_cohorts_have_the_law_of_their_sampling(kind, clients, law):
     variance = 2 * (ways - 1) + (inverse - ways**2 - 2 * ways + 2) / count
     assert statistic <= ways - 1 + 4 * math.sqrt(variance)
     assert kind.has_one_size == (len({len(cohort) for way in law for cohort in way}) == 1)
+
+
+def test_every_kind_has_its_law():
+    assert {kind.name for kind, *_ in _LAWS} == {*kinds.KINDS}
+
+
+@pytest.mark.parametrize('kind, clients, law', _LAWS, ids=[kind.name for kind, *_ in _LAWS])
+@pytest.mark.standard
+def test_epsilon_is_not_below_that_of_the_law(kind, clients, law):
+    """By brute force, for a client whose others have updates of 0."""
+    rounds, noise, delta = len(next(iter(law))), 2.0, 1e-3
+    patterns = collections.Counter()
+    for cohorts, weight in law.items():
+        patterns[tuple(0 in cohort for cohort in cohorts)] += weight
+    taking_part = [(weight, np.array(part, float)) for part, weight in patterns.items()]
+    mechanism = mechanisms.Identity(rounds)
+    if 'groups' in kinds.settings(type(kind)):
+        mechanism = mechanisms.BandedToeplitz(rounds, [1.0, 0.5])
+    plan = plans.independent(
+        rounds,
+        mechanism=mechanism,
+        participation=kind.schema(rounds),
+        sampling=kind,
+        clients_per_round=clients,
+        noise_multiplier=noise,
+    )
+    curve = sampling_oracles.curve_of_patterns(mechanism.strategy_matrix(), taking_part, noise)
+    exact = sampling_oracles.epsilon_of(curve, delta)
+    assert 0 < exact <= plan.epsilon(delta, 'best') * (1 + 1e-6)
 
 
 def test_many_groups_have_clients_of_their_own():
