@@ -165,7 +165,7 @@ def tuple_of(kind: type, entries: str) -> Callable[[str, Any], None]:
     return check
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # Types with limits are looked up in many loops.
 class Limits:
     """What the values of a type are like: `Annotated[float, Limits('nats', minimum=0)]`.
 

@@ -131,8 +131,10 @@ class PrivacyPlan:
     before: tuple[ReleaseBefore, ...] = ()
 
     def __post_init__(self) -> None:
-        for field, form in _forms(self):
+        for field, form in _forms():
             name, value = field.name, getattr(self, field.name)
+            if value is field.default:  # It is allowed, and plans are made in many loops.
+                continue
             # Numbers of NumPy become those of Python, which JSON can hold.
             value = value.item() if isinstance(value, np.generic) else value
             if name == 'clients_per_round' and isinstance(value, float) and value.is_integer():
@@ -160,7 +162,7 @@ class PrivacyPlan:
         Settings of a sampling stand beside the name of its kind.
         """
         values: dict[str, Any] = {}
-        for field, form in _forms(self):
+        for field, form in _forms():
             value = getattr(self, field.name)
             if field.name not in LEFT_OUT or value != field.default:
                 values |= form.write(field.name, value)
@@ -183,7 +185,7 @@ class PrivacyPlan:
             was = errors.removed('says how the noise multiplier was chosen', 'fabb35a5')
             raise errors.ArgumentError('noise_match', errors.NOT_SHOWN, was)
         settings = {name: given.pop(name) for name in kinds.every_setting() if name in given}
-        forms = {field.name: form for field, form in _forms(cls)}
+        forms = {field.name: form for field, form in _forms()}
         known = ['mechanism_digest', *(name for name in forms if name != 'mechanism')]
         _json.refuse_unknown(given, known, 'a plan')
         for name in (*known, 'population'):
@@ -581,6 +583,8 @@ _FORMS = {
 _NO_FORM = _Form()
 
 
-def _forms(plan: PrivacyPlan | type[PrivacyPlan]) -> Iterator[tuple[dataclasses.Field, _Form]]:
+@functools.cache
+def _forms() -> tuple[tuple[dataclasses.Field, _Form], ...]:
     """Every field in their order, and its form."""
-    return ((field, _FORMS.get(field.name, _NO_FORM)) for field in dataclasses.fields(plan))
+    fields = dataclasses.fields(PrivacyPlan)
+    return tuple((field, _FORMS.get(field.name, _NO_FORM)) for field in fields)
