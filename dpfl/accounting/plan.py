@@ -131,7 +131,7 @@ class PrivacyPlan:
     before: tuple[ReleaseBefore, ...] = ()
 
     def __post_init__(self) -> None:
-        for field, form in _forms():
+        for field, form in _forms(type(self)):
             name, value = field.name, getattr(self, field.name)
             if value is field.default:  # It is allowed, and plans are made in many loops.
                 continue
@@ -162,7 +162,7 @@ class PrivacyPlan:
         Settings of a sampling stand beside the name of its kind.
         """
         values: dict[str, Any] = {}
-        for field, form in _forms():
+        for field, form in _forms(type(self)):
             value = getattr(self, field.name)
             if field.name not in LEFT_OUT or value != field.default:
                 values |= form.write(field.name, value)
@@ -185,7 +185,7 @@ class PrivacyPlan:
             was = errors.removed('says how the noise multiplier was chosen', 'fabb35a5')
             raise errors.ArgumentError('noise_match', errors.NOT_SHOWN, was)
         settings = {name: given.pop(name) for name in kinds.every_setting() if name in given}
-        forms = {field.name: form for field, form in _forms()}
+        forms = {field.name: form for field, form in _forms(cls)}
         known = ['mechanism_digest', *(name for name in forms if name != 'mechanism')]
         _json.refuse_unknown(given, known, 'a plan')
         for name in (*known, 'population'):
@@ -584,7 +584,7 @@ _NO_FORM = _Form()
 
 
 @functools.cache
-def _forms() -> tuple[tuple[dataclasses.Field, _Form], ...]:
+def _forms(kind: type[PrivacyPlan]) -> tuple[tuple[dataclasses.Field, _Form], ...]:
     """Every field in their order, and its form."""
-    fields = dataclasses.fields(PrivacyPlan)
+    fields = dataclasses.fields(kind)
     return tuple((field, _FORMS.get(field.name, _NO_FORM)) for field in fields)
