@@ -131,7 +131,7 @@ class PrivacyPlan:
     before: tuple[ReleaseBefore, ...] = ()
 
     def __post_init__(self) -> None:
-        for field, form in _forms(type(self)):
+        for field, form in _forms(self):
             name, value = field.name, getattr(self, field.name)
             if value is field.default:  # It is allowed, and plans are made in many loops.
                 continue
@@ -162,7 +162,7 @@ class PrivacyPlan:
         Settings of a sampling stand beside the name of its kind.
         """
         values: dict[str, Any] = {}
-        for field, form in _forms(type(self)):
+        for field, form in _forms(self):
             value = getattr(self, field.name)
             if field.name not in LEFT_OUT or value != field.default:
                 values |= form.write(field.name, value)
@@ -583,8 +583,6 @@ _FORMS = {
 _NO_FORM = _Form()
 
 
-@functools.cache
-def _forms(kind: type[PrivacyPlan]) -> tuple[tuple[dataclasses.Field, _Form], ...]:
+def _forms(plan: PrivacyPlan | type[PrivacyPlan]) -> Iterator[tuple[dataclasses.Field, _Form]]:
     """Every field in their order, and its form."""
-    fields = dataclasses.fields(kind)
-    return tuple((field, _FORMS.get(field.name, _NO_FORM)) for field in fields)
+    return ((field, _FORMS.get(field.name, _NO_FORM)) for field in dataclasses.fields(plan))
