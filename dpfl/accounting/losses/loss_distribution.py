@@ -22,10 +22,7 @@ import scipy
 
 from dpfl.accounting import dp
 from dpfl.accounting.losses import dominating_pairs
-from dpfl.accounting.losses.dominating_pairs import (
-    DominatingPair,
-    MixturePair,
-)
+from dpfl.accounting.losses.dominating_pairs import DominatingPair, MixturePair
 
 if TYPE_CHECKING:
     from dpfl.accounting import own_events

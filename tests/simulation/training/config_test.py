@@ -10,6 +10,7 @@ import pytest
 
 from dpfl import _settings, mechanisms
 from dpfl.errors import ArgumentError
+from dpfl.mechanisms import registry
 from dpfl.simulation.training import (
     GanConfig,
     GenerateConfig,
@@ -20,6 +21,7 @@ from dpfl.simulation.training import (
     TextConfig,
     TrainConfig,
 )
+from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.mechanism import PARAMETERS
 from dpfl.simulation.training.round_config import ServerConfig
 from tests.sizes import standard
@@ -56,6 +58,13 @@ def test_json_round_trip(config):
     assert (again == _CONFIG) == (config is _CONFIG)
     assert type(config).from_dict({}) == default
     assert default.with_values(config.flat()) == config
+
+
+def test_every_parameter_of_a_mechanism_has_a_setting():
+    entries = registry.ENTRIES.values()
+    names = {name for entry in entries for way in (*entry.ways, entry.optional) for name in way}
+    settings = {mechanism_lib._NAMES.get(name, name) for name in names}
+    assert settings == {*PARAMETERS} <= {field.name for field in dataclasses.fields(PrivacyConfig)}
 
 
 @pytest.mark.parametrize('mechanism', ['none', 'auto', _OBJECT['mechanism']])
