@@ -109,6 +109,8 @@ def _at(value: Any, path: str) -> Any:
 
 def plain(value: Any) -> Any:
     """A value as JSON has it: dataclasses are objects, arrays lists, and infinite numbers null."""
+    if value is None or isinstance(value, (str, int, float)):
+        return finite(value)
     if hasattr(value, 'to_dict'):
         return value.to_dict()
     if dataclasses.is_dataclass(value):
@@ -117,7 +119,7 @@ def plain(value: Any) -> Any:
         return [plain(entry) for entry in value]
     if isinstance(value, Mapping):
         return {key: plain(entry) for key, entry in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray) else finite(value)
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def finite(value: Any) -> Any:

@@ -62,8 +62,6 @@ _RULE = (
 )
 # For every float delta below 1, t is above this.
 _LEAST_T = -9.0
-# For smaller t, delta is above 1/2, and 1 - delta is computed because it keeps more digits.
-_COMPLEMENT_T = -1.0
 # A smaller mu is counted as this one: its product with t may be too small for a float.
 _LEAST_MU = 1e-290
 _LOG_DENSITY = math.log(2 * math.pi) / 2
@@ -204,56 +202,63 @@ def exact_epsilon(mu: float, delta: float) -> float:
       mu: above 0; infinity gives infinity, and so does a mu whose square overflows.
       delta: strictly between 0 and 1.
     """
+    if math.isinf(mu * mu):
+        return math.inf
     mu = max(mu, _LEAST_MU)
-    lowest = max(-mu / 2, _LEAST_T)
-    if lowest == -mu / 2 and _excess(mu, lowest, delta) <= 0:
+    is_likely = delta > 0.5
+    # Where delta is at most 1/2, t is at least -1: phi(t) (R(t) - R(t + mu)) grows with mu, and is
+    # 0.68 for t = -1 and mu = 2.
+    lowest = max(-mu / 2, _LEAST_T if is_likely else -1.0)
+    if lowest == -mu / 2 and _excess(mu, lowest, delta)[0] <= 0:
         return 0.0
     # delta(t) <= Phi(-t) <= exp(-t^2/2) / 2 for t >= 0.
-    highest = math.sqrt(-2 * math.log(delta)) + 1e-3
-    t = scipy.optimize.brentq(
-        lambda t: _excess(mu, t, delta), lowest, highest, xtol=1e-15, rtol=1e-15
-    )
+    t = lowest if is_likely else math.sqrt(-2 * math.log(delta)) + 1e-3
+    excess, slope = _excess(mu, t, delta)
+    while abs(excess) > -slope * 1e-15 * max(1.0, abs(t)) and (excess > 0) == is_likely:
+        t -= excess / slope
+        excess, slope = _excess(mu, t, delta)
     step = 1e-15
-    while _excess(mu, t, delta) > 0:  # The root may be off by rounding: end on its safe side.
+    while excess > 0:  # The root may be off by rounding: end on its safe side.
         t += step * max(1.0, abs(t))
         step *= 2
+        excess, _ = _excess(mu, t, delta)
     return mu * (t + mu / 2) * (1 + 1e-15)
 
 
-def _excess(mu: float, t: float, delta: float) -> float:
-    """Positive unless delta(t) <= delta is certain; decreases with t."""
-    if t < _COMPLEMENT_T:
-        # delta is above 1/2 here, so this difference is exact.
-        return math.log(1 - delta) - math.log(_least_complement(mu, t)) + _LOG_ERROR * 40
-    return _log_delta(mu, t) - math.log(delta)
+def _excess(mu: float, t: float, delta: float) -> tuple[float, float]:
+    """Positive unless delta(t) <= delta is certain; and its slope, which is below 0.
 
-
-def _log_delta(mu: float, t: float) -> float:
-    """Logarithm of delta for t >= -1, rounded up."""
+    Both delta(epsilon), the integral of `P[loss > epsilon + s] exp(-s)` over s > 0, and
+    `1 - delta(epsilon) = E[min(1, exp(epsilon - loss))]` are convolutions of log-concave functions,
+    so their logarithms are concave in t. Newton's method therefore goes to the root from one side:
+    with log delta from above, and with `-log(1 - delta)` from below.
+    """
+    right = _mills(t + mu)
+    if delta > 0.5:
+        # This difference is exact.
+        total = _mills(-t) + right
+        least = total * math.exp(-t * t / 2 - _LOG_DENSITY) * (1 - _LOG_ERROR * 100)
+        return math.log(1 - delta) - math.log(least) + _LOG_ERROR * 40, -mu * right / total
     square = t * t / 2
     if mu < _SMALL_MU:
-        total = math.fsum(weight * _most_slope(t + mu * node) for weight, node in _RULE)
-        log_difference = math.log(mu) + math.log(total)
-        size = abs(math.log(mu))
+        integral = math.fsum(weight * _most_slope(t + mu * node) for weight, node in _RULE)
+        log_difference = math.log(mu) + math.log(integral)
+        slope, size = -right / integral, abs(math.log(mu))
     else:
-        left, right = _mills(t), _mills(t + mu)
-        log_difference = math.log(left - right + _MILLS_ERROR * (left + right))
-        size = 0.0
+        left = _mills(t)
+        difference = left - right + _MILLS_ERROR * (left + right)
+        log_difference = math.log(difference)
+        slope, size = -mu * right / difference, 0.0
     # The logarithms of delta and of its parts are below 800 in size, or as large as that of mu.
     size += square + abs(log_difference)
-    return log_difference - square - _LOG_DENSITY + _LOG_ERROR * (size + 10)
+    log_delta = log_difference - square - _LOG_DENSITY + _LOG_ERROR * (size + 10)
+    return log_delta - math.log(delta), slope
 
 
 def _most_slope(s: float) -> float:
     """Q(s), rounded up."""
     product = s * _mills(s)
     return 1 - product + _MILLS_ERROR * (1 + abs(product))
-
-
-def _least_complement(mu: float, t: float) -> float:
-    """1 - delta for t <= -1, `phi(t) (R(-t) + R(t + mu))`, rounded down."""
-    total = _mills(-t) + _mills(t + mu)
-    return total * math.exp(-t * t / 2 - _LOG_DENSITY) * (1 - _LOG_ERROR * 100)
 
 
 def _mills(t: float) -> float:

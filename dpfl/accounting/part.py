@@ -33,7 +33,7 @@ DEFINITION, VOID, COMPOSED = 'definition', 'void', 'composed'
 MEANING, TOOK_PART, CHECKED = 'meaning', 'took_part', 'checked'
 
 # What reports are about, in the order of their bullets; other topics come last.
-_TOPICS = (
+_ORDER = (
     # Assumptions.
     'participation', 'secrecy', 'tests', 'limits', 'clip_norm', 'rounding', 'noise', 'hardened',
     'earlier', 'before', 'release', 'exactness', 'server', 'hosts', 'independence',
@@ -42,6 +42,7 @@ _TOPICS = (
     'earlier_data', 'clients', 'attacks', 'other_runs', 'copies', 'public_model', 'of_run',
     'large_delta', 'amplification', 'log',
 )  # fmt: skip
+_RANKS = {topic: rank for rank, topic in enumerate(_ORDER)}
 # Below this delta the tails of the discrete Gaussian are no longer negligible.
 _LEAST_DELTA = 1e-280
 # Share of a delta that the tails, which are below 1e-320, take at most.
@@ -126,8 +127,9 @@ class Facts:
         for fact in self._facts.values():
             if fact.kind == kind:
                 bullets.setdefault(fact.bullet, []).append(fact)
-        ranks = {topic: rank for rank, topic in enumerate(_TOPICS)}
-        ordered = sorted(bullets.values(), key=lambda facts: ranks.get(facts[0].topic, len(ranks)))
+        ordered = sorted(
+            bullets.values(), key=lambda facts: _RANKS.get(facts[0].topic, len(_RANKS))
+        )
         return [' '.join(fact.text for fact in facts) for facts in ordered]
 
     def text(self, kind: str, topic: str) -> str:
