@@ -449,8 +449,10 @@ class PrivacyPlan:
             own = plan.sampling.noise_for(plan, epsilon, delta) if plan.has_own_bound else None
             if own is not None:
                 return plan._with_noise(own)
+            # The search tries more noise than it finds, perhaps too much for the noise of counts.
+            free = dataclasses.replace(plan, adaptive_clip=None)
             searched = gaussian.least_noise_multiplier(
-                lambda noise: plan._with_noise(noise).epsilon(delta, accountant),
+                lambda noise: free._with_noise(noise).epsilon(delta, accountant),
                 epsilon,
                 plan.sensitivity,
                 delta,

@@ -21,6 +21,10 @@ _POISSON, _FIXED_SIZE = (
     for sampling in ('poisson', 'without_replacement')
 )
 _ADAPTIVE = plans.adaptive()
+# Counts with noise 1, so that the noise multiplier must stay below 2.
+_COUNTED = dataclasses.replace(
+    _POISSON, clients_per_round=20, adaptive_clip=accounting.AdaptiveClip()
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +41,7 @@ _ADAPTIVE = plans.adaptive()
         (_FIXED_SIZE, 'moments', 1.5),
         (plans.sampled('cyclic_poisson'), 'rdp', 1.5),
         (_ADAPTIVE, 'analytic_gaussian', 8.0),
+        (_COUNTED, 'rdp', 1.5),
     ],
 )
 def test_the_target_is_met_from_below(plan, accountant, epsilon):
