@@ -258,7 +258,7 @@ def _banded_solve_errors(kernel: kernels.BandedSolve, rounds: int) -> tuple[np.n
 
 def _banded_product_errors(kernel: kernels.BandedProduct, rounds: int) -> tuple[np.ndarray, float]:
     """Errors for buffers v that are those of the exact C w, plus C times each round's rounding."""
-    taps = np.abs(np.broadcast_to(kernel.taps, (rounds, kernel.taps.shape[1])))
+    taps = np.abs(np.broadcast_to(kernel.taps[:rounds], (rounds, kernel.taps.shape[1])))
     reach = np.minimum(np.arange(rounds), kernel.buffers)
     within = np.arange(1, taps.shape[1]) <= reach[:, None]
     past = np.where(within, taps[:, 1:], 0.0)

@@ -187,6 +187,23 @@ def test_rounds_without_a_prediction_are_not_rounded():
     np.testing.assert_array_equal(np.isnan(errors), np.arange(8) % 4 == 0)
 
 
+@pytest.mark.parametrize('restarts', [(), (2,)])
+@pytest.mark.parametrize('name', mechanism_cases.FACTORIES)
+def test_a_run_that_stops_early_is_rounded_like_a_shorter_one(name, restarts):
+    mechanism = mechanism_cases.FACTORIES[name](6)
+    if not mechanism.shortens:
+        return
+    if restarts:
+        mechanism = mechanisms.Restarted(mechanism, restarts, 6)
+    for rounds in range(1, 6):
+        shorter = mechanism.with_rounds(rounds).kernel()
+        of_shorter, of_first = (
+            [stream.shift(kernel, rounds, 10, _SIGMA), *stream.stddevs(kernel, rounds)]
+            for kernel in (shorter, mechanism.kernel())
+        )
+        np.testing.assert_allclose(of_first, of_shorter, rtol=1e-12)
+
+
 def test_growing_noise_has_no_bound():
     """C^-1 of this one grows by 4 with each round: its integers leave float64."""
     growing = mechanisms.BandedToeplitz(40, [1.0, 4.0])
