@@ -25,13 +25,17 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     Raises StorageError on entry if the path is in a directory that this process locked and that was
     removed, renamed or replaced since: the files there may now be those of another run.
     """
-    for folder in pathlib.Path(path).parents:
-        if folder in _locked:
-            _locked[folder]()
+    _require_same(path)
     try:
         yield
     except OSError as error:
         raise errors.StorageError(f'{path}: {error.strerror or error}') from error
+
+
+def _require_same(path: str | os.PathLike[str]) -> None:
+    for folder in pathlib.Path(path).parents:
+        if folder in _locked:
+            _locked[folder]()
 
 
 def write_atomically(
@@ -89,6 +93,7 @@ def append(
         is_new = size == 0 and not path.exists()
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if size == 0 else 0)
         with open(os.open(path, flags, mode), 'ab', buffering=0) as file:
+            _require_same(path)  # The open file is that of the locked directory.
             length = os.fstat(file.fileno()).st_size
             if length != size:
                 raise errors.StorageError(

@@ -85,6 +85,27 @@ def test_a_locked_directory_that_is_not_there_any_more_is_noticed(tmp_path, chan
         assert not path.exists()
 
 
+def test_nothing_is_appended_in_a_directory_that_comes_while_the_file_is_opened(
+    tmp_path, monkeypatch
+):
+    path, there = tmp_path / 'run', tmp_path / 'there'
+    path.mkdir()
+    opened = os.open
+
+    def replaced(name, *options):
+        monkeypatch.setattr(_storage.os, 'open', opened)
+        path.rename(there)
+        shutil.copytree(there, path)
+        return opened(name, *options)
+
+    with _storage.locked(path):
+        _storage.append(path / 'ledger', b'one', 0)
+        monkeypatch.setattr(_storage.os, 'open', replaced)
+        with pytest.raises(errors.StorageError, match='run: was replaced'):
+            _storage.append(path / 'ledger', b'two', 3)
+    assert (path / 'ledger').read_bytes() == (there / 'ledger').read_bytes() == b'one'
+
+
 def test_readers_share_a_directory_and_no_writer_comes_between(tmp_path):
     for first, second in ((True, False), (False, True), (False, False)):
         with _storage.locked(tmp_path, to_read=first):
