@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dpfl.simulation.run_directory import RunDirectory
 
 # Settings that may change, because the plan, which is made of them, is compared itself.
-_PLAN_SETTINGS = (
+PLAN_SETTINGS = (
     'rounds',
     'max_participations',
     'noise_multiplier',
@@ -93,7 +93,7 @@ def check(
             configuration['rounds'],
             f'must be {earlier["rounds"]}: the canaries of an audit take part in planned rounds',
         )
-    require_configuration(earlier, configuration, _PLAN_SETTINGS)
+    require_configuration(earlier, configuration, PLAN_SETTINGS)
     try:
         before = archive.read_plan(path).plan
     except ValueError as error:

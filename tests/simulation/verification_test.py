@@ -11,9 +11,10 @@ import shutil
 import numpy as np
 import pytest
 
-from dpfl import _npz, accounting, errors
+from dpfl import ParticipationLog, _npz, _setting_texts, accounting, errors, mechanisms
+from dpfl.accounting import running
 from dpfl.accounting.measured.measured import AUDIT
-from dpfl.accounting.records import archive, comparison, journal
+from dpfl.accounting.records import archive, cohorts, comparison, journal
 from dpfl.accounting.reports import inputs
 from dpfl.reporting import privacy_page
 from dpfl.simulation import run_directory
@@ -256,6 +257,152 @@ def test_a_forged_run_is_found_though_all_digests_fit(run, forge, said):
     found = _with_new_digests(run)
     assert any(each.startswith(said) for each in found), found
     assert all('\n' not in each for each in found)
+
+
+def _with_clients_that_nobody_knows(run):
+    """A run whose log breaks its plan, as if nobody knew who took part."""
+    archives.write_run(run, _FULL, log=ParticipationLog([[0, 1]] * 6))
+    assert archive.Records.read(run).report().basis == 'log'
+    events = [
+        dataclasses.replace(each, shows_clients=False) if isinstance(each, journal.Built) else each
+        for each in archive.read_journal(run).events
+    ]
+    (run / archive.LEDGER).write_bytes(archives.encoded(events))
+    (run / archive.LOG).unlink()
+    _write_everything(run)
+
+
+def _write_everything(run):
+    """All tables and pages, as they follow from the records."""
+    records = archive.Records.read(run)
+    for name, data in archive.tables(records).items():
+        (run / name).write_bytes(data)
+    for name, text in run_directory.pages_of(run, records.report()).items():
+        (run / name).write_text(text)
+
+
+def _with_more_rounds_than_planned(run, **changes):
+    """In a loop of one's own, of which nobody knows who took part."""
+    shutil.rmtree(run)
+    record = dataclasses.replace(
+        archives.make_record(), also_not_covered=(archive.OWN_LOOP,), **changes
+    )
+    events = [archives.PLANNED, archives.built(record.to_dict(), shows_clients=False)]
+    events += archives.rounds(ParticipationLog([[t % 7] for t in range(9)]))
+    run.mkdir()
+    mechanisms.save(record.plan.mechanism, run / archive.STRATEGY)
+    over = [archives.ended()] if changes else []
+    (run / archive.LEDGER).write_bytes(archives.encoded([*events, *over]))
+    _write_everything(run)
+
+
+def _with_one_noise(event):
+    is_later = isinstance(event, journal.Began) and event.round in (2, 4)
+    return dataclasses.replace(event, noise=f'{0:064x}') if is_later else event
+
+
+def _without_an_audit(run):
+    archives.write_run(run, archives.CONFIG.with_values({'audit': True}))
+
+
+@pytest.mark.parametrize(
+    'forge, said',
+    [
+        (
+            _with_clients_that_nobody_knows,
+            'ledger.jsonl: has settings, and says that its clients are',
+        ),
+        (
+            _with_clients_that_nobody_knows,
+            'cohorts.bin: is there, and ledger.jsonl says that its clie',
+        ),
+        (_with_more_rounds_than_planned, 'ledger.jsonl: has 9 rounds, and its plan 6'),
+        (
+            lambda run: _with_more_rounds_than_planned(run, stop_at_accuracy=0.5),
+            'ledger.jsonl: has 9 rounds, and its plan 6',
+        ),
+        (_with_events(_with_one_noise), 'ledger.jsonl: has two rounds with the same noise'),
+        (_without_an_audit, 'ledger.jsonl: says that the run ended, and lacks the audit of its'),
+    ],
+)
+def test_a_journal_that_leaves_something_out_is_found(run, forge, said):
+    forge(run)
+    found = _with_new_digests(run)
+    assert any(each.startswith(said) for each in found), found
+
+
+_SHORT = archives.CONFIG.with_values({'rounds': 4, 'max_participations': 2})
+
+
+def _gone_on(run, before, now):
+    """A finished run of `before`, to whose journal more rounds of another configuration are added.
+
+    No line is changed, so that the journal continues that of an earlier report.
+    """
+    log = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 1], [2, 3], [4, 5]])
+    first = ParticipationLog([log.cohort(t) for t in range(4)])
+    archives.write_run(run, before, log=first)
+    assert _noticed(run) == []
+    known = archive.read_journal(run)
+    step = inputs.Extension(4, 4, 6)
+    record = dataclasses.replace(archives.record_of(now), extensions=(step,))
+    epsilon = running.RunningEpsilon(record.plan, record.deltas[0], record.accountant)
+    more = archives.rounds(log, {t: {'epsilon': epsilon.after(t + 1)} for t in range(6)})
+    extended = journal.Extended(
+        **step.to_dict(),
+        record=record.to_dict(),
+        configuration={'seed': 0},
+        settings=json.loads(json.dumps(now.to_dict())),
+        files={archive.FLAGS: ''.join(f'{line}\n' for line in _setting_texts.flags(now.flat()))},
+    )
+    over = [each for each in known.events if isinstance(each, journal.Ended)]
+    events = [*known.events, extended, *more[8:], *over]
+    (run / archive.LEDGER).write_bytes(archives.encoded(events))
+    assert known.released_head() in archive.read_journal(run).chain
+    (run / cohorts.NAME).write_bytes(archives.make_cohorts(log))
+    mechanisms.save(record.plan.mechanism, run / archive.STRATEGY)
+    _write_everything(run)
+
+
+_OTHER_NOISE = 'ledger.jsonl: noise_multiplier is 40.0 with 6 rounds, and was 1.0'
+
+
+@pytest.mark.parametrize(
+    'before, now, said',
+    [
+        ({}, {}, None),
+        ({}, {'max_participations': 3, 'stop_at_accuracy': 0.9, 'checkpoint_every': 3}, None),
+        ({'noise_multiplier': 1.0}, {'noise_multiplier': 40.0}, _OTHER_NOISE),
+        ({'clip_norm': 50.0}, {}, 'ledger.jsonl: clip_norm is 0.5 with 6 rounds, and was 50.0'),
+        ({'delta': 1e-9}, {}, 'ledger.jsonl: deltas[0] is 1e-06 with 6 rounds, and was 1e-09'),
+        ({'noise_seed': 3}, {}, 'ledger.jsonl: noise_is_seeded is false with 6 rounds, and was'),
+        ({'release_train_metrics': True}, {}, 'ledger.jsonl: train_metrics_released is false'),
+        ({'min_separation': 1}, {}, 'ledger.jsonl: participation with 6 rounds does not continue'),
+        ({}, {'max_participations': 1}, 'ledger.jsonl: participation with 6 rounds does not cont'),
+        ({'chosen_without_noise': ('delta',)}, {}, 'config.json: chosen_without_noise=[]: must be'),
+        ({'seed': 1}, {}, 'config.json: seed=0: must be 1, as when the run began'),
+    ],
+)
+def test_a_run_goes_on_with_its_own_plan_only(tmp_path, before, now, said):
+    _gone_on(
+        tmp_path,
+        _SHORT.with_values(before),
+        _SHORT.with_values({'rounds': 6, **now}),
+    )
+    found = _with_new_digests(tmp_path)
+    assert found == [] if said is None else any(each.startswith(said) for each in found), found
+
+
+def test_no_audit_is_forgotten_by_more_rounds(tmp_path):
+    """Whatever it refuted would be."""
+    _gone_on(tmp_path, _SHORT, _SHORT.with_values({'rounds': 6}))
+    events = [*archive.read_journal(tmp_path).events]
+    at = next(i for i, each in enumerate(events) if isinstance(each, journal.Ended))
+    events.insert(at, journal.Audited(scores='0' * 64))
+    (tmp_path / archive.LEDGER).write_bytes(archives.encoded(events))
+    _write_everything(tmp_path)
+    found = _with_new_digests(tmp_path)
+    assert found == ['ledger.jsonl: goes on to 6 rounds after its audit']
 
 
 @pytest.mark.standard

@@ -247,30 +247,38 @@ class Records:
             measured = measured_lib.read(path, record.plan, record.deltas[0], record.accountant)
         return cls(record, journal, log, course, measured)
 
+    def stages(self) -> list[PlanRecord]:
+        """The record of the plan with which the run began, and that of each extension.
+
+        Raises:
+          ValueError: if one before an extension is damaged.
+        """
+        assert self.journal is not None and self.journal.state.built is not None
+        extended = self.journal.state.extended
+        events: Sequence[Any] = (self.journal.state.built, *extended)
+        stages = []
+        try:
+            for event, following in zip(events, extended, strict=False):
+                # The plan that follows has the same matrix in these rounds (`extension.check`).
+                mechanism = self.record.plan.mechanism.with_rounds(following.planned)
+                values = {**event.record, 'mechanism_digest': mechanism.digest()}
+                stages.append(PlanRecord.from_dict(values, mechanism))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f'{LEDGER}: an earlier plan: {errors.shown(error)}') from None
+        return [*stages, self.record]
+
     def plans(self) -> Iterator[PrivacyPlan]:
         """The plan in force when each round was computed: the run may have been extended since.
 
         Raises:
           ValueError: if a plan before an extension is damaged.
         """
-        assert self.journal is not None and self.journal.state.built is not None
-        extended = self.journal.state.extended
-        stages: Sequence[Any] = (self.journal.state.built, *extended)
-        plans = []
-        try:
-            for event, following in zip(stages, extended, strict=False):
-                # The plan that follows has the same matrix in these rounds (`extension.check`).
-                mechanism = self.record.plan.mechanism.with_rounds(following.planned)
-                values = {**event.record, 'mechanism_digest': mechanism.digest()}
-                plans.append(PlanRecord.from_dict(values, mechanism).plan)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f'{LEDGER}: an earlier plan: {errors.shown(error)}') from None
-        plans.append(self.record.plan)
-        number = 0
+        assert self.journal is not None
+        stages, number = self.stages(), 0
         for event in self.journal.events:
-            number += event in extended
+            number += event in self.journal.state.extended
             if isinstance(event, journal_lib.Released):
-                yield plans[number]
+                yield stages[number].plan
 
     def report(self, group_size: int | None = None) -> PrivacyReport:
         """The report of the run, or for groups of clients, for which no audit measures anything."""

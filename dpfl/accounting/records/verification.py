@@ -11,17 +11,24 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from dpfl import _files, _json, _npz, errors
 from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, cohorts, comparison
 from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.records.archive import LEDGER, PAGE, PLAN, REPORT, STRATEGY, SUMS
-from dpfl.accounting.records.journal import Began, State
+from dpfl.accounting.records.journal import Audited, Began, State
 from dpfl.accounting.reports import inputs
 from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
 
+# What may change in the record of a plan when its run goes on with more rounds: the guarantee of
+# all rounds does not depend on it, or it is compared by itself.
+_OF_MORE_ROUNDS = frozenset(
+    ('mechanism', 'mechanism_digest', 'participation', 'extensions', 'about')
+    + ('stop_at_accuracy', 'remarks', 'also_not_covered')
+)
 _NEEDED = (SUMS, PLAN, STRATEGY, LEDGER, REPORT, PAGE)
 Pages = Callable[[pathlib.Path, PrivacyReport], Mapping[str, str]]
 
@@ -85,6 +92,8 @@ def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> V
             if records.record.exported != is_export:
                 differences.append(f'{PLAN}: says that this is an export, and it is not')
             report = records.report()
+            if records.journal is not None:
+                differences += _changed_plans(records)
         except ValueError as error:
             return Verification(None, None, (*differences, errors.shown(error)))
         if records.journal is not None:
@@ -151,12 +160,23 @@ def _changed_results(
         differences.append(f'{LEDGER}: ends with a line that was cut off')
     if record.extensions != tuple(extended.step for extended in state.extended):
         differences.append(f'{LEDGER}: its plan has other extensions than its events')
-    first = next(iter(journal.of_kind(Began)), None)
-    if first is not None and record.noise_key_digest != inputs.noise_key_digest(first.noise):
+    noises = [event.noise for event in journal.of_kind(Began)]
+    if noises and record.noise_key_digest != inputs.noise_key_digest(noises[0]):
         differences.append(f'{LEDGER}: its plan has another noise_key_digest than its first round')
+    if len({*noises}) < len(noises):
+        differences.append(f'{LEDGER}: has two rounds with the same noise')
+    if state.built is not None and not state.built.shows_clients:
+        if state.settings is not None:
+            differences.append(f'{LEDGER}: has settings, and says that its clients are not known')
+        if cohorts.NAME in files:
+            differences.append(
+                f'{cohorts.NAME}: is there, and {LEDGER} says that its clients are not known'
+            )
     planned = record.plan.participation.rounds
     ended, begun = state.ended, state.begun
-    if ended is not None and begun != planned and record.stop_at_accuracy is None:
+    if begun > planned:
+        differences.append(f'{LEDGER}: has {begun} rounds, and its plan {planned}')
+    elif ended is not None and begun != planned and record.stop_at_accuracy is None:
         differences.append(
             f'{LEDGER}: has {begun} of {planned} rounds, and says that the run ended'
         )
@@ -177,6 +197,38 @@ def _changed_results(
             f'{archive.MODEL}: is there, and {LEDGER} does not say that the run ended'
         )
     return differences
+
+
+def _changed_plans(records: archive.Records) -> list[str]:
+    """How a run that went on with more rounds went on with another plan, a sentence each.
+
+    The report counts all of its rounds by the last plan.
+    """
+    assert records.journal is not None
+    events, stages, differences = records.journal.events, records.stages(), []
+    for at, step in enumerate(records.journal.state.extended):
+        before, now = stages[at], stages[at + 1]
+        was, is_now = before.plan.participation, now.plan.participation
+        fits = (was.rounds, was.min_separation) == (step.planned, is_now.min_separation)
+        if not fits or is_now.rounds != step.rounds or is_now.count < was.count:
+            differences.append(
+                f'{LEDGER}: participation with {step.rounds} rounds does not continue that with '
+                f'{step.planned}'
+            )
+        kept, again = _same_in_more_rounds(before), _same_in_more_rounds(now)
+        for where, *values in comparison.differences(kept, again):
+            stated, changed = comparison.short_pair(*values)
+            differences.append(
+                f'{LEDGER}: {where} is {changed} with {step.rounds} rounds, and was {stated}'
+            )
+        if any(isinstance(event, Audited) for event in events[: events.index(step)]):
+            differences.append(f'{LEDGER}: goes on to {step.rounds} rounds after its audit')
+    return differences
+
+
+def _same_in_more_rounds(record: archive.PlanRecord) -> dict[str, Any]:
+    """What a run keeps of the record of its plan when it goes on with more rounds."""
+    return {name: value for name, value in record.to_dict().items() if name not in _OF_MORE_ROUNDS}
 
 
 def _is_of_rounds(files: Mapping[str, pathlib.Path], state: State) -> bool:

@@ -6,16 +6,17 @@ settings and compared: a journal whose plan somebody wrote anew contradicts its 
 """
 
 import csv
+import itertools
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpfl import _setting_texts, accounting, errors
+from dpfl import _json, _setting_texts, accounting, errors
 from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records.journal import Drew, State
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
-from dpfl.simulation import earlier_settings
+from dpfl.simulation import earlier_settings, extension
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import plan, prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
@@ -44,10 +45,14 @@ def of_state(state: State) -> TrainConfig | GanConfig | None:
     Raises:
       ValueError: if they are no settings of a run.
     """
-    if state.settings is None:
+    return _of_recorded(state.settings)
+
+
+def _of_recorded(settings: Mapping[str, Any] | None) -> TrainConfig | GanConfig | None:
+    if settings is None:
         return None
     try:
-        values = earlier_settings.left_out(state.settings)
+        values = earlier_settings.left_out(settings)
         return TrainConfig.from_dict(values) if 'course' in values else GanConfig.from_dict(values)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f'{archive.CONFIG}: {errors.shown(error)}') from None
@@ -100,13 +105,16 @@ def differences(state: State, record: archive.PlanRecord) -> list[str]:
       record: its plan, and the other statements of its report.
     """
     try:
-        config = of_state(state)
+        config, of_extensions = of_state(state), [*_of_extensions(state)]
     except ValueError as error:
         return [errors.shown(error)]
     if config is None:
         is_stated = archive.OWN_LOOP in record.also_not_covered
-        return [] if is_stated else [f'{archive.PLAN}: does not say: {archive.OWN_LOOP}']
+        own = [] if is_stated else [f'{archive.PLAN}: does not say: {archive.OWN_LOOP}']
+        return [*of_extensions, *own]
     return [
+        *of_extensions,
+        *_of_audit(state, config),
         *_of_flags(state, config),
         *(f'{archive.PLAN}: {text}' for text in _of_plan(state, config, record)),
         *(f'{archive.PLAN}: {text}' for text in _of_report(state, config, record)),
@@ -157,6 +165,25 @@ def _of_flags(state: State, config: TrainConfig | GanConfig) -> list[str]:
         for name, value in config.flat().items()
         if of_flags[name] != value
     ]
+
+
+def _of_extensions(state: State) -> Iterator[str]:
+    """How a run that went on with more rounds went on with other settings."""
+    assert state.planned is not None
+    recorded = [state.planned.settings, *(extended.settings for extended in state.extended)]
+    try:
+        configs = [_of_recorded(settings) for settings in recorded]
+        for before, now in itertools.pairwise(configs):
+            was, is_now = ({} if each is None else each.fixed() for each in (before, now))
+            extension.require_configuration(_json.plain(was), is_now, extension.PLAN_SETTINGS)
+    except ValueError as error:
+        yield f'{archive.CONFIG}: {errors.shown(error)}'
+
+
+def _of_audit(state: State, config: TrainConfig | GanConfig) -> Iterator[str]:
+    """How a run that has ended lacks the audit that its settings ask for."""
+    if config.audit.audit and state.ended is not None and state.audited is None:
+        yield f'{archive.LEDGER}: says that the run ended, and lacks the audit of its settings'
 
 
 def _of_plan(
