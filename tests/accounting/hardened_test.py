@@ -46,6 +46,9 @@ def test_rounding_costs_something_and_little(mechanism):
         assert plan.sensitivity == least
     else:
         assert least < plan.sensitivity < least * (1 + 1e-4)
+        # Coefficients are rounded whatever the noise is.
+        silent = dataclasses.replace(plan, noise_multiplier=0)
+        assert silent.sensitivity >= least * (1 + 2**-30)
     assert not plan.sensitivity_is_exact and plan.rho >= plain.rho
     for accountant in ('rdp', 'analytic_gaussian', 'moments'):
         for delta in (1e-3, 1e-100):
