@@ -304,9 +304,14 @@ def _read(data: Any) -> tuple[list[Any], Any]:
             groups.append([batch])
     again = data.take(0)
     for group in groups:
-        stacked = tf.nest.map_structure(lambda *leaves: np.stack(leaves), *group)
+        stacked = tf.nest.map_structure(lambda *leaves: np.stack(_objects(leaves)), *group)
         again = again.concatenate(tf.data.Dataset.from_tensor_slices(stacked))
     return batches, again
+
+
+def _objects(leaves: Sequence[Any]) -> list[np.ndarray]:
+    """Leaves as arrays; strings are objects, as arrays of bytes would drop zeros at the end."""
+    return [np.array(leaf, object) if isinstance(leaf, bytes) else leaf for leaf in leaves]
 
 
 def _shapes(batch: Any) -> list[tuple[int, ...]]:

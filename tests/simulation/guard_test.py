@@ -393,3 +393,17 @@ def test_a_data_set_is_read_once(tmp_path):
             assert 'other data of theirs' in str(error)
     assert all(order == seen[0] for order in seen) and len(seen) < 20
     assert sorted(seen[0]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_strings_of_a_data_set_keep_zeros_at_their_end(tmp_path):
+    """Serialized examples may end with one."""
+    strings, passed = [b'a\0', b'a', b'', b'\0\0'], []
+
+    class Watching(_Process):
+        def next(self, state, clients):
+            passed.extend(clients[0].as_numpy_iterator())
+            return super().next(state, [[]])
+
+    guarded = _guarded(tmp_path, Watching())
+    guarded.next(guarded.initialize(), [tf.data.Dataset.from_tensor_slices({'text': strings})])
+    assert [row['text'] for row in passed] == strings
