@@ -331,6 +331,9 @@ def _advanced(kernel, row, drawn, round_index, buffers):
     for name, past in buffers.items():
         dtype, size = tf.as_dtype(name), past.shape[1]
         z = _drawn(drawn[round_index], dtype, size)
+        if not size:  # TensorFlow refuses to gather from a tensor without entries.
+            vectors[dtype], following[name] = z, past
+            continue
         # Sums over the same buffers, so that both kinds of states give the same bits.
         has_all = past.shape[0] == kernel.buffers
         nonzero = tf.gather_nd(past, before) if has_all else past

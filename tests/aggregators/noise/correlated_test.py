@@ -55,6 +55,21 @@ def test_streaming_equals_solving(make):
 
 
 @pytest.mark.parametrize('make', mechanism_cases.quick_by_kernel(_ROUNDS))
+def test_a_type_without_coordinates_changes_no_noise(make):
+    kernel, some = make(_ROUNDS).kernel(), [tf.TensorSpec([2], tf.float32)]
+    rows = []
+    for specs in (some, [*some, tf.TensorSpec([0], tf.float64)]):
+        state = correlated.initial_state(kernel, _ROUNDS, specs, _KEY)
+        before = [leaf.shape.as_list() for leaf in tf.nest.flatten(state.past)]
+        for _ in range(3):
+            noise, state = correlated.next_noise(kernel, _ROUNDS, state, specs, tf.zeros([1]))
+            rows.append(noise[0].numpy())
+            assert [leaf.shape for leaf in noise[1:]] == [spec.shape for spec in specs[1:]]
+        assert [leaf.shape.as_list() for leaf in tf.nest.flatten(state.past)] == before
+    np.testing.assert_array_equal(rows[:3], rows[3:])
+
+
+@pytest.mark.parametrize('make', mechanism_cases.quick_by_kernel(_ROUNDS))
 def test_states_without_their_zero_buffers_give_the_same_bits(make):
     kernel = make(_ROUNDS).kernel()
     if isinstance(kernel, mechanisms.BandedProduct) or not kernel.buffers:
