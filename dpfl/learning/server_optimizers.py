@@ -55,10 +55,10 @@ def build_server_optimizer(
     if nesterov and not momentum:
         raise errors.ArgumentError('nesterov', nesterov, 'needs a momentum above 0')
     optimizer: tff.learning.optimizers.Optimizer
-    if nesterov:
-        optimizer = _Nesterov(float(table[0]), momentum)
+    if momentum and name == 'sgd':
+        optimizer = _Momentum(float(table[0]), momentum, nesterov)
     elif name == 'sgd':
-        optimizer = tff.learning.optimizers.build_sgdm(float(table[0]), momentum)
+        optimizer = tff.learning.optimizers.build_sgdm(float(table[0]))
     else:
         optimizer = tff.learning.optimizers.build_adam(float(table[0]), beta_1=momentum)
     if (table == table[0]).all():
@@ -71,14 +71,15 @@ def build_server_optimizer(
     return tff.learning.optimizers.schedule_learning_rate(optimizer, rate)
 
 
-class _Nesterov(tff.learning.optimizers.Optimizer):
-    """SGD with Nesterov's momentum, which TFF does not have ([Sutskever13], section 2).
+class _Momentum(tff.learning.optimizers.Optimizer):
+    """SGD with momentum, for weights of any floating-point type; that of TFF needs float32.
 
-    The state has the keys of `build_sgdm`.
+    Nesterov's momentum, which TFF does not have, is that of [Sutskever13], section 2. The state has
+    the keys of `build_sgdm`.
     """
 
-    def __init__(self, rate: float, momentum: float):
-        self._rate, self._momentum = rate, momentum
+    def __init__(self, rate: float, momentum: float, nesterov: bool):
+        self._rate, self._momentum, self._nesterov = rate, momentum, nesterov
 
     def initialize(self, specs: Any) -> Any:
         return collections.OrderedDict(
@@ -94,13 +95,13 @@ class _Nesterov(tff.learning.optimizers.Optimizer):
         velocity = tf.nest.map_structure(
             lambda v, g: cast(state['momentum'], v) * v + g, state['accumulator'], gradients
         )
+        steps = velocity
+        if self._nesterov:
+            steps = tf.nest.map_structure(
+                lambda v, g: g + cast(state['momentum'], v) * v, velocity, gradients
+            )
         moved = tf.nest.map_structure(
-            lambda w, v, g: (
-                w - cast(state['learning_rate'], w) * (g + cast(state['momentum'], v) * v)
-            ),
-            weights,
-            velocity,
-            gradients,
+            lambda w, step: w - cast(state['learning_rate'], w) * step, weights, steps
         )
         new_state = collections.OrderedDict(state)
         new_state['accumulator'] = velocity

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from dpfl import _settings, errors, learning, mechanisms
 from dpfl.learning import server_optimizers
@@ -60,15 +61,17 @@ _CASES = {
 }
 
 
-def _run(optimizer, restart_after=None):
+def _run(optimizer, restart_after=None, dtype=np.float32):
     """Weights after each round in a graph of TensorFlow, as TFF runs it."""
-    specs = tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), _START)
+    start = [leaf.astype(dtype) for leaf in _START]
+    specs = tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), start)
     step = tf.function(lambda state, weights, mean: optimizer.next(state, weights, mean))
     initial = tf.function(lambda: optimizer.initialize(specs))
     # As TFF keeps them: a Python number is a float32 tensor.
     state = tf.nest.map_structure(tf.convert_to_tensor, initial())
-    weights, found = tf.nest.map_structure(tf.constant, _START), []
+    weights, found = tf.nest.map_structure(tf.constant, start), []
     for t, gradients in enumerate(_GRADIENTS):
+        gradients = [leaf.astype(dtype) for leaf in gradients]
         if t == restart_after:
             saved = states.leaves(tf.nest.map_structure(lambda leaf: leaf.numpy(), state))
             fresh = tf.nest.map_structure(lambda leaf: leaf.numpy(), initial())
@@ -95,6 +98,22 @@ def test_steps_are_those_computed_by_hand(case, rates):
     optimizer = learning.build_server_optimizer(rates=given, **settings)
     expected = _by_hand(step, _START, [*rates, *[rates[-1]] * _ROUNDS][:_ROUNDS])
     models.assert_close(*map(tf.nest.flatten, (_run(optimizer), expected)), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize('case', _CASES)
+def test_float64_weights_take_the_same_steps(case):
+    settings, step = _CASES[case]
+    optimizer = learning.build_server_optimizer(rates=_RATES, **settings)
+    found, expected = _run(optimizer, dtype=np.float64), _by_hand(step, _START, _RATES)
+    models.assert_close(*map(tf.nest.flatten, (found, expected)), rtol=2e-5, atol=2e-6)
+
+
+def test_momentum_has_the_bits_of_tff():
+    own = learning.build_server_optimizer('sgd', 0.3, momentum=0.7)
+    stock = tff.learning.optimizers.build_sgdm(0.3, 0.7)
+    np.testing.assert_equal(_run(own), _run(stock))
+    one, other = (each.initialize(tf.TensorSpec([2])) for each in (own, stock))
+    assert [*one] == [*other]  # So that a run of an earlier version goes on.
 
 
 @pytest.mark.parametrize('case', ['nesterov', 'adam'])
