@@ -52,6 +52,9 @@ FOLD: dict[str, Callable[[Any], Part | None]] = {
 }
 # Fields that the JSON form leaves out at their default: earlier plans keep their digests.
 LEFT_OUT = ('earlier', 'group_size', 'before')
+# The first steps of noise up to a target. Later ones grow: of a mu that other releases nearly take,
+# rounding is a larger part.
+_SMALL_STEPS = 256
 _MECHANISM = 'must be a mechanism, such as BinaryTree(rounds)'
 _SAMPLING = 'must be a sampling, such as Poisson(population=1000)'
 
@@ -460,8 +463,12 @@ class PrivacyPlan:
             )
             return plan._with_noise(searched)
         plan = plan._with_noise(plan.noise_of_mu(plan._target_mu(epsilon, delta, accountant)))
+        step, steps = 1e-15, 0
         while plan.epsilon(delta, accountant) > epsilon:  # The division may round down.
-            plan = plan._with_noise(math.nextafter(plan.noise_multiplier, math.inf) * (1 + 1e-15))
+            more = math.nextafter(plan.noise_multiplier, math.inf) * (1 + step)
+            plan, steps = plan._with_noise(more), steps + 1
+            if steps > _SMALL_STEPS:
+                step *= 2
         return plan
 
     def _with_noise(self, noise_multiplier: float) -> 'PrivacyPlan':

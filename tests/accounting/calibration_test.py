@@ -72,6 +72,23 @@ def test_more_noise_is_found_for_what_else_a_guarantee_counts(plan, others, acco
     assert 1 < found.noise_multiplier / alone.noise_multiplier < most
 
 
+@pytest.mark.parametrize('more', [1e-3, 1e-5])
+@pytest.mark.parametrize('others', [dict(before=_BEFORE), dict(earlier=(_EARLIER,))])
+def test_a_target_just_above_what_other_releases_take_is_met_in_few_steps(
+    others, more, monkeypatch
+):
+    alone = dataclasses.replace(_BLT, noise_multiplier=1e25, **others)
+    target = alone.epsilon(_DELTA, 'analytic_gaussian') * (1 + more)
+    tried, epsilon = [], accounting.PrivacyPlan.epsilon
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            accounting.PrivacyPlan, 'epsilon', lambda *args: tried.append(0) or epsilon(*args)
+        )
+        found = plans.calibrated(_BLT, target, 'analytic_gaussian', **others)
+    assert target * (1 - 1e-9) < found.epsilon(_DELTA, 'analytic_gaussian') <= target
+    assert len(tried) < 300
+
+
 @pytest.mark.parametrize(
     'arguments, changes, message',
     [
