@@ -58,8 +58,9 @@ def build_dp_fedavg(
         the round: the rows of its batches over `client_epochs`.
       client_optimizer_fn: of the local steps, fresh in every round; for 'fedavg' only.
       server_optimizer_fn: takes the noised mean of the records as a gradient.
-      client_update: 'fedavg', or 'fedsgd' (DP-FedSGD): the record of a client is the gradient of
-        its mean loss at the broadcast model, times `client_learning_rate`, instead of a delta.
+      client_update: 'fedavg', or 'fedsgd' (DP-FedSGD): the record of a client is the mean of the
+        gradients of its batches' losses at the broadcast model, each counted by its rows, times
+        `client_learning_rate`, instead of a delta.
       client_learning_rate: for 'fedsgd' only, which has no `client_optimizer_fn`; inside of the
         clip.
       client_epochs: passes over its data that the batches of a client contain, whole ones. Only
