@@ -16,6 +16,7 @@ The key of a round depends on the sum that its noise protects, and the state rec
 that is repeated with another sum has independent noise (docs/reference/threat_model.md).
 """
 
+import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -334,14 +335,26 @@ def _advanced(kernel, row, drawn, round_index, buffers):
         if not size:  # TensorFlow refuses to gather from a tensor without entries.
             vectors[dtype], following[name] = z, past
             continue
-        # Sums over the same buffers, so that both kinds of states give the same bits.
-        has_all = past.shape[0] == kernel.buffers
-        nonzero = tf.gather_nd(past, before) if has_all else past
-        vectors[dtype], rows = _STEPS[type(kernel)](row, z, nonzero, before[:, 0], after[:, 0])
-        if has_all:
-            rows = tf.tensor_scatter_nd_update(tf.zeros_like(past), after, rows)
+        step = functools.partial(_STEPS[type(kernel)], row, z)
+        if past.shape[0] == kernel.buffers:
+            vectors[dtype], rows = _by_nonzero(step, past, before, after)
+        else:
+            vectors[dtype], rows = step(past, before[:, 0], after[:, 0])
         following[name] = rows
     return vectors, following
+
+
+def _by_nonzero(step, past, before, after):
+    """A step of all buffers, with the bits of a state that leaves out those that are zero."""
+
+    def of_nonzero():
+        y, rows = step(tf.gather_nd(past, before), before[:, 0], after[:, 0])
+        return y, tf.tensor_scatter_nd_update(tf.zeros_like(past), after, rows)
+
+    # In most rounds of most kernels no buffer is zero: nothing is copied then.
+    has_zeros = tf.minimum(tf.shape(before)[0], tf.shape(after)[0]) < past.shape[0]
+    y, rows = tf.cond(has_zeros, of_nonzero, lambda: step(past, before[:, 0], after[:, 0]))
+    return y, tf.ensure_shape(rows, past.shape)
 
 
 def _product(taps, dtype, drawn, round_index, size):
