@@ -205,16 +205,16 @@ def exact_epsilon(mu: float, delta: float) -> float:
     if math.isinf(mu * mu):
         return math.inf
     mu = max(mu, _LEAST_MU)
-    is_likely = delta > 0.5
+    from_below = delta > 0.5
     # Where delta is at most 1/2, t is at least -1: phi(t) (R(t) - R(t + mu)) grows with mu, and is
     # 0.68 for t = -1 and mu = 2.
-    lowest = max(-mu / 2, _LEAST_T if is_likely else -1.0)
+    lowest = max(-mu / 2, _LEAST_T if from_below else -1.0)
     if lowest == -mu / 2 and _excess(mu, lowest, delta)[0] <= 0:
         return 0.0
     # delta(t) <= Phi(-t) <= exp(-t^2/2) / 2 for t >= 0.
-    t = lowest if is_likely else math.sqrt(-2 * math.log(delta)) + 1e-3
+    t = lowest if from_below else math.sqrt(-2 * math.log(delta)) + 1e-3
     excess, slope = _excess(mu, t, delta)
-    while abs(excess) > -slope * 1e-15 * max(1.0, abs(t)) and (excess > 0) == is_likely:
+    while abs(excess) > -slope * 1e-15 * max(1.0, abs(t)) and (excess > 0) == from_below:
         t -= excess / slope
         excess, slope = _excess(mu, t, delta)
     step = 1e-15
